@@ -1,0 +1,1 @@
+"""Shared fixtures: small vocabularies and corpora that every test file may use."""
