@@ -1,1 +1,65 @@
-"""Shared fixtures: small vocabularies and corpora that every test file may use."""
+"""Shared fixtures: tiny shapes that every test file may use."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_bert.config import EncoderConfig
+
+# The warning filters of pyproject.toml hold for the tests; a fresh process gets these settings.
+VOCAB, ROWS, LENGTH, PREDICTIONS = 23, 3, 7, 2
+
+
+@pytest.fixture(scope="session")
+def toy_config():
+    """Small enough for finite differences, with dropout on."""
+    return EncoderConfig(
+        vocab_size=VOCAB,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=10,
+        initializer_range=0.5,  # large: a mistake anywhere shows in the output
+    )
+
+
+@pytest.fixture(scope="session")
+def toy_batch():
+    """(x, y, sample_weight): rows of 7, 4 and 5 real tokens, one padded prediction."""
+    rng = np.random.default_rng(7)
+    lengths = np.array([7, 4, 5])
+    mask = np.arange(LENGTH) < lengths[:, None]
+    x = {
+        "token_ids": np.where(mask, rng.integers(1, VOCAB, (ROWS, LENGTH)), 0).astype("int32"),
+        "padding_mask": mask.astype("int32"),
+        "segment_ids": (np.arange(LENGTH) >= 3).astype("int32") * mask.astype("int32"),
+        "mask_positions": np.array([[1, 6], [2, 0], [1, 4]], "int32"),
+    }
+    y = {
+        "masked_lm": rng.integers(1, VOCAB, (ROWS, PREDICTIONS)).astype("int32"),
+        "sentence": np.array([0, 1, 1], "int32"),
+    }
+    weights = {
+        "masked_lm": np.array([[1, 1], [1, 0], [1, 1]], "float32"),
+        "sentence": np.ones(ROWS, "float32"),
+    }
+    return x, y, weights
+
+
+@pytest.fixture
+def policy(request):
+    """Sets the global dtype policy that the test names, and sets the old one again."""
+    before = keras.mixed_precision.global_policy()
+    keras.mixed_precision.set_global_policy(request.param)
+    yield request.param
+    keras.mixed_precision.set_global_policy(before)
+
+
+def scramble(model, seed=0):
+    """Gives every float weight a random value: zeros and ones would hide mistakes."""
+    rng = np.random.default_rng(seed)
+    for weight in model.weights:
+        if "int" not in str(weight.dtype):
+            weight.assign(weight.numpy() + rng.normal(scale=0.2, size=weight.shape))
+    return model

@@ -1,0 +1,67 @@
+"""Heads that turn encoder states into word scores."""
+
+import keras
+from keras import ops
+
+from keras_bert.layers.activations import ACTIVATIONS
+from keras_bert.layers.embeddings import initializer
+
+
+@keras.saving.register_keras_serializable(package="keras_bert")
+class MaskedLMHead(keras.layers.Layer):
+    """Scores every word of the vocabulary at the masked positions of each row.
+
+    The word table is an input, not an attribute: nothing to tie after loading.
+
+    Shapes (B rows, T tokens, P predictions, D width, E table width, V words):
+        states     (B, T, D)  float    encoder output
+        positions  (B, P)     int      token each prediction is for; pad with 0
+        table      (V, E)     float    word table
+        returns    (B, P, V)  float32  logits; give padded predictions weight 0
+
+    Args:
+        activation: Name of the nonlinearity after the dense layer, a key of `ACTIVATIONS`.
+        epsilon: Added to the variance by the layer norm.
+        initializer_range: Standard deviation of the initial kernel.
+    """
+
+    def __init__(self, activation="gelu", epsilon=1e-12, initializer_range=0.02, **kwargs):
+        super().__init__(**kwargs)
+        self.activation = activation
+        self.epsilon = epsilon
+        self.initializer_range = initializer_range
+
+    def build(self, states_shape, positions_shape, table_shape):
+        words, width = table_shape
+        self.dense = keras.layers.Dense(
+            width,
+            ACTIVATIONS[self.activation],
+            kernel_initializer=initializer(self.initializer_range),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+        self.dense.build((None, states_shape[-1]))
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=self.epsilon, dtype=self.dtype_policy, name="norm"
+        )
+        self.norm.build((None, width))
+        # autocast would round the bias to bfloat16 before the float32 sum
+        self.bias = self.add_weight((words,), "zeros", name="bias", autocast=False)
+
+    def call(self, states, positions, table):
+        rows, length, width = ops.shape(states)
+        predictions = ops.shape(positions)[1]
+        slots = positions + ops.arange(rows, dtype=positions.dtype)[:, None] * length
+        x = ops.take(ops.reshape(states, (-1, width)), ops.reshape(slots, (-1,)), axis=0)
+        x = self.norm(self.dense(x))  # (B * P, E)
+        logits = ops.matmul(x, ops.transpose(table))  # (B * P, V)
+        logits = ops.cast(logits, "float32") + self.bias
+        return ops.reshape(logits, (rows, predictions, table.shape[0]))
+
+    def get_config(self):
+        own = {
+            "activation": self.activation,
+            "epsilon": self.epsilon,
+            "initializer_range": self.initializer_range,
+        }
+        return {**super().get_config(), **own}

@@ -1,0 +1,61 @@
+"""How the tokens of a batch lie in memory: as rows with padding, or flat.
+
+Dense layers and norms see flat states (N, D); only attention needs rows. A layout maps between them:
+
+    rows  [the cat sat - -]      flat, dense      [the cat sat - - a dog - - -]   N = B * T
+          [a   dog -   - -]      flat, unpadded   [the cat sat a dog]             N = real tokens
+
+Both give the same states on real tokens. Dense has static shapes (XLA, TPU). Unpadded computes nothing
+on padding, but N changes from batch to batch.
+"""
+
+from keras import ops
+
+
+class DenseLayout:
+    """Every slot of every row is a token: a reshape.
+
+    Shapes (B rows, T slots, N = B * T):
+        padding_mask  (B, T)  bool or int, 1 = real token
+        slots         (N,)    int32, row * T + position of each flat token
+    """
+
+    supports_jit = True
+
+    def __init__(self, padding_mask):
+        self.padding_mask = ops.cast(padding_mask, "bool")
+        self.rows, self.length = ops.shape(padding_mask)
+        self.slots = ops.arange(self.rows * self.length, dtype="int32")
+
+    def to_flat(self, x):
+        """(B, T, ...) -> (N, ...)"""
+        return ops.reshape(x, (-1, *x.shape[2:]))
+
+    def to_rows(self, x):
+        """(N, ...) -> (B, T, ...)"""
+        return ops.reshape(x, (self.rows, self.length, *x.shape[1:]))
+
+
+class UnpaddedLayout(DenseLayout):
+    """Only real tokens are computed: a gather into flat, a scatter of zeros and tokens into rows.
+
+    Shapes (B rows, T slots, N = number of real tokens): as DenseLayout.
+    """
+
+    supports_jit = False
+
+    def __init__(self, padding_mask):
+        super().__init__(padding_mask)
+        (self.slots,) = ops.nonzero(ops.reshape(self.padding_mask, (-1,)))
+
+    def to_flat(self, x):
+        """(B, T, ...) -> (N, ...)"""
+        return ops.take(super().to_flat(x), self.slots, axis=0)
+
+    def to_rows(self, x):
+        """(N, ...) -> (B, T, ...), zero at padding"""
+        slots = (self.rows * self.length, *x.shape[1:])
+        return super().to_rows(ops.scatter(self.slots[:, None], x, slots))
+
+
+LAYOUTS = {"dense": DenseLayout, "unpadded": UnpaddedLayout}

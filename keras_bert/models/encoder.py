@@ -1,0 +1,137 @@
+"""The encoder: token ids to contextual states, for every architecture of the BERT family."""
+
+import keras
+
+from keras_bert.config import EncoderConfig
+from keras_bert.hashing import fold
+from keras_bert.layers.block import TransformerBlock
+from keras_bert.layers.embeddings import Embeddings, initializer
+from keras_bert.layers.layout import LAYOUTS
+
+
+@keras.saving.register_keras_serializable(package="keras_bert")
+class BertEncoder(keras.Model):
+    """Reads rows of tokens in both directions at once (Devlin et al. 2018).
+
+    Shapes (B rows, T tokens, D width):
+        inputs   a dict of
+            token_ids        (B, T)  int32
+            padding_mask     (B, T)  bool or int, 1 = real token
+            segment_ids      (B, T)  int32, optional: absent means 0
+        returns  a dict of
+            sequence_output  (B, T, D)
+            pooled_output    (B, D)  first token's state, through a dense tanh layer if `use_pooler`
+
+    States at padding are finite and mean nothing; they influence no other token.
+
+    Args:
+        config: An EncoderConfig.
+        layout: "dense" (static shapes: XLA, TPU) or "unpadded" (computes real tokens only: faster
+            where rows differ in length, CPU and GPU without XLA). The numbers are the same; a built
+            model's `layout` may be set anew.
+
+    In training, dropout is drawn from `seed`, a uint32 scalar. Without one it comes from a saved weight
+    that counts training calls, so that a reloaded model goes on with the masks that were due.
+    """
+
+    def __init__(self, config, layout="dense", name="encoder", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.config = config
+        self.layout = layout
+        dtype = self.dtype_policy
+        self.embeddings = Embeddings(
+            config.vocab_size,
+            config.hidden_size,
+            config.embedding_width,
+            config.max_position_embeddings,
+            config.type_vocab_size,
+            config.position_offset,
+            config.hidden_dropout_prob,
+            config.layer_norm_eps,
+            config.initializer_range,
+            dtype=dtype,
+            name="embeddings",
+        )
+        self.blocks = [
+            TransformerBlock(
+                config.num_attention_heads,
+                config.intermediate_size,
+                config.hidden_act,
+                config.hidden_dropout_prob,
+                config.attention_probs_dropout_prob,
+                config.layer_norm_eps,
+                config.initializer_range,
+                dtype=dtype,
+                name=f"block_{index}",
+            )
+            for index in range(config.groups)
+        ]
+        self.pooler = None
+        if config.use_pooler:
+            self.pooler = keras.layers.Dense(
+                config.hidden_size,
+                "tanh",
+                kernel_initializer=initializer(config.initializer_range),
+                dtype=dtype,
+                name="pooler",
+            )
+        self.training_calls = self.add_weight(
+            (), "zeros", dtype="uint32", trainable=False, autocast=False, name="training_calls"
+        )
+        # The config fixes every shape: build at once, so that weights can be loaded before any call.
+        with keras.name_scope(self.name):
+            self.embeddings.build()
+            for layer in [*self.blocks, *([self.pooler] if self.pooler else [])]:
+                layer.build((None, config.hidden_size))
+        self.built = True
+
+    @property
+    def layout(self):
+        return self._layout
+
+    @layout.setter
+    def layout(self, name):
+        if name not in LAYOUTS:
+            raise ValueError(f"`layout` must be one of {', '.join(LAYOUTS)}. Received: {name!r}.")
+        self._layout = name
+        self.supports_jit = LAYOUTS[name].supports_jit
+
+    def next_seed(self):
+        """A seed for one training call, from the saved counter, which moves on."""
+        seed = fold(self.training_calls)
+        self.training_calls.assign_add(1)
+        return seed
+
+    def call(self, inputs, training=None, seed=None):
+        for name in ("token_ids", "padding_mask"):
+            if name not in inputs:
+                raise ValueError(f"`inputs` must hold `{name}`. Received: {sorted(inputs)}.")
+        if not training:
+            seed = None
+        elif seed is None:
+            seed = self.next_seed()
+
+        def seed_of(part):
+            return None if seed is None else fold(seed, part)
+
+        layout = LAYOUTS[self.layout](inputs["padding_mask"])
+        states = self.embeddings(
+            inputs["token_ids"], inputs.get("segment_ids"), layout=layout, seed=seed_of(0)
+        )
+        layers = self.config.num_hidden_layers
+        for index in range(layers):
+            block = self.blocks[index * len(self.blocks) // layers]
+            states = block(states, layout=layout, seed=seed_of(1 + index))
+        rows = layout.to_rows(states)
+        pooled = rows[:, 0]
+        if self.pooler is not None:
+            pooled = self.pooler(pooled)
+        return {"sequence_output": rows, "pooled_output": pooled}
+
+    def get_config(self):
+        own = {"config": self.config.to_dict(), "layout": self.layout}
+        return {**super().get_config(), **own}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "config": EncoderConfig.from_dict(config["config"])})

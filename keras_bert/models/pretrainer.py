@@ -1,0 +1,71 @@
+"""The model of pretraining: encoder, masked LM head and sentence head."""
+
+import keras
+from keras import ops
+
+from keras_bert.layers.embeddings import initializer
+from keras_bert.layers.heads import MaskedLMHead
+from keras_bert.losses import sparse_cross_entropy
+from keras_bert.metrics import sparse_metrics
+from keras_bert.models.base import BertModel
+from keras_bert.models.encoder import BertEncoder
+
+
+@keras.saving.register_keras_serializable(package="keras_bert")
+class BertPretrainer(BertModel):
+    """Predicts masked words, and whether the second segment follows the first.
+
+    Devlin et al. 2018, section 3.1: masked LM and next sentence prediction, trained together.
+
+    Shapes (B rows, T tokens, P predictions, V words):
+        inputs   a dict of what BertEncoder takes and
+            mask_positions  (B, P)     int32, token each prediction is for; pad with 0
+        returns  a dict of float32 logits
+            masked_lm       (B, P, V)  give padded predictions weight 0
+            sentence        (B, 2)     0: the segments are in order, 1: they are not
+
+    Args:
+        config: An EncoderConfig.
+        layout: How the encoder lays out tokens, "dense" or "unpadded".
+        tokenizer: Needed by `predict_text` and the export alone.
+    """
+
+    def __init__(self, config, layout="dense", tokenizer=None, **kwargs):
+        dtype = kwargs.get("dtype")
+        encoder = BertEncoder(config, layout, dtype=dtype)
+        super().__init__(config, encoder, tokenizer, **kwargs)
+        self.masked_lm = MaskedLMHead(
+            config.hidden_act,
+            config.layer_norm_eps,
+            config.initializer_range,
+            dtype=self.dtype_policy,
+            name="masked_lm",
+        )
+        self.sentence = keras.layers.Dense(
+            2,
+            kernel_initializer=initializer(config.initializer_range),
+            dtype=self.dtype_policy,
+            name="sentence",
+        )
+        table = encoder.embeddings.word_table
+        self.masked_lm.build((None, None, config.hidden_size), (None, None), table.shape)
+        self.sentence.build((None, config.hidden_size))
+        self.built = True
+
+    def call(self, inputs, training=None, seed=None):
+        if "mask_positions" not in inputs:
+            raise ValueError(f"`inputs` must hold `mask_positions`. Received: {sorted(inputs)}.")
+        encoded = self.encoder(inputs, training=training, seed=seed)
+        words = self.masked_lm(
+            encoded["sequence_output"],
+            inputs["mask_positions"],
+            self.encoder.embeddings.word_table,
+        )
+        sentence = self.sentence(encoded["pooled_output"])
+        return {"masked_lm": words, "sentence": ops.cast(sentence, "float32")}
+
+    def default_losses(self):
+        return {name: sparse_cross_entropy() for name in ("masked_lm", "sentence")}
+
+    def default_metrics(self):
+        return {name: sparse_metrics() for name in ("masked_lm", "sentence")}
