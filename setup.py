@@ -31,5 +31,5 @@ setup(
         "tensorflow-datasets",
         "importlib_resources",  # imported, but not declared, by tensorflow-datasets
     ],
-    extras_require={"test": ["pytest", "hypothesis", "ruff"]},
+    extras_require={"test": ["hypothesis", "pytest", "ruff", "scipy"]},
 )

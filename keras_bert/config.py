@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import json
 
-import tensorflow as tf
+from keras_bert.files import read_text, write_atomically
 
 HIDDEN_ACTS = ("gelu", "gelu_new", "relu", "silu", "tanh")
 
@@ -183,13 +183,11 @@ class EncoderConfig:
     @classmethod
     def from_file(cls, path):
         """Reads what `save` wrote; `path` may be local or remote (`gs://...`)."""
-        with tf.io.gfile.GFile(str(path)) as file:
-            return cls.from_dict(json.loads(file.read()))
+        return cls.from_dict(json.loads(read_text(path)))
 
     def save(self, path):
         """Writes the fields as JSON."""
-        with tf.io.gfile.GFile(str(path), "w") as file:
-            file.write(json.dumps(self.to_dict(), indent=2) + "\n")
+        write_atomically(path, json.dumps(self.to_dict(), indent=2) + "\n")
 
 
 def _did_you_mean(name, names):

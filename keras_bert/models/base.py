@@ -38,11 +38,12 @@ class BertModel(keras.Model):
             weighted_metrics=self.default_metrics() if weighted_metrics is None else weighted_metrics,
             **kwargs,
         )
+        # Built now, a checkpoint can be restored before the first step, and `fit` traces once.
+        self.optimizer.build(self.trainable_variables)
 
     def compile_from_config(self, config):
-        """What loading calls: compiles anew and makes room for the optimizer's state."""
+        """What loading calls; Keras's own would not call a `compile` that is overridden."""
         self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
 
     def get_config(self):
         own = {"config": self.config.to_dict(), "layout": self.encoder.layout}

@@ -1,6 +1,7 @@
 """The model of pretraining: encoder, masked LM head and sentence head."""
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from keras_bert.layers.embeddings import initializer
@@ -9,6 +10,7 @@ from keras_bert.losses import sparse_cross_entropy
 from keras_bert.metrics import sparse_metrics
 from keras_bert.models.base import BertModel
 from keras_bert.models.encoder import BertEncoder
+from keras_bert.models.filling import fill_masks
 
 
 @keras.saving.register_keras_serializable(package="keras_bert")
@@ -63,6 +65,26 @@ class BertPretrainer(BertModel):
         )
         sentence = self.sentence(encoded["pooled_output"])
         return {"masked_lm": words, "sentence": ops.cast(sentence, "float32")}
+
+    def text_outputs(self, text, tokenizer, top_k=5):
+        """Graph function behind `predict_text` and the export: see `fill_masks`."""
+        return fill_masks(self, tokenizer, text, top_k)
+
+    def predict_text(self, texts, top_k=5):
+        """Fills every [MASK] of some texts.
+
+        Returns:
+            For each text, for each of its masks, the `top_k` likeliest (word, probability).
+        """
+        out = self.text_outputs(tf.constant(texts, tf.string), self.tokenizer, top_k)
+        return [
+            [
+                [(word.decode(), float(score)) for word, score in zip(*mask, strict=True)]
+                for mask in zip(words, scores, strict=True)
+                if mask[0][0]
+            ]
+            for words, scores in zip(out["words"].numpy(), out["scores"].numpy(), strict=True)
+        ]
 
     def default_losses(self):
         return {name: sparse_cross_entropy() for name in ("masked_lm", "sentence")}

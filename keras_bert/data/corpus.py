@@ -1,0 +1,108 @@
+"""A corpus as three arrays, and the chunks that training examples are cut from."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bert.text.sentences import split_sentences
+
+_DOCUMENTS_AT_ONCE = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """Token ids of all sentences of all documents, in order.
+
+    Shapes (N tokens, S sentences, D documents):
+        tokens            (N,)      int32
+        sentence_offsets  (S + 1,)  int64, sentence s is tokens[offsets[s] : offsets[s + 1]]
+        document_offsets  (D + 1,)  int64, document d is sentences offsets[d] to offsets[d + 1]
+        characters        int, of the text that the tokens came from
+    """
+
+    tokens: np.ndarray
+    sentence_offsets: np.ndarray
+    document_offsets: np.ndarray
+    characters: int
+
+    @property
+    def documents(self):
+        return len(self.document_offsets) - 1
+
+    @property
+    def sentences(self):
+        return len(self.sentence_offsets) - 1
+
+
+def build_corpus(documents, tokenizer, split=split_sentences):
+    """Splits documents into sentences and those into tokens, in the graph.
+
+    Sentences and documents without a token are dropped.
+
+    Args:
+        documents: Iterable of strings.
+        tokenizer: A tokenizer of `keras_bert.text`.
+        split: Graph function (B,) strings -> (B, sentences) ragged strings.
+    """
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def tokenize(texts):
+        sentences = split(texts)
+        tokens = tokenizer.tokenize(sentences.flat_values)
+        characters = tf.reduce_sum(tf.strings.length(sentences.flat_values, unit="UTF8_CHAR"))
+        return tokens.flat_values, tokens.row_lengths(), sentences.row_lengths(), characters
+
+    tokens, sentence_lengths, document_lengths, characters = [], [], [], 0
+    documents = iter(documents)
+    while batch := list(itertools.islice(documents, _DOCUMENTS_AT_ONCE)):
+        ids, lengths, counts, size = (x.numpy() for x in tokenize(tf.constant(batch)))
+        owner = np.repeat(np.arange(len(batch)), counts)
+        kept = np.bincount(owner[lengths > 0], minlength=len(batch))
+        tokens.append(ids)
+        sentence_lengths.append(lengths[lengths > 0])
+        document_lengths.append(kept[kept > 0])
+        characters += int(size)
+    if not document_lengths or not sum(map(len, tokens)):
+        raise ValueError(
+            "The corpus must hold at least one document with text. Received: nothing that gives a token."
+        )
+    return Corpus(
+        np.concatenate(tokens), _offsets(sentence_lengths), _offsets(document_lengths), characters
+    )
+
+
+def _offsets(lengths):
+    return np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype("int64")
+
+
+def find_chunks(corpus, max_tokens, min_sentences):
+    """Cuts each document into runs of whole sentences that fill `max_tokens`.
+
+    Greedy: a chunk ends with the sentence that brings it to `max_tokens`, but never before it has
+    `min_sentences`. Too few sentences left at a document's end join the chunk before them. Nothing is
+    random, so the number of examples is known at once.
+
+    Returns:
+        (C, 3) int64 of (document, first sentence, sentence behind the last); documents of fewer than
+        `min_sentences` have none.
+    """
+    chunks = []
+    lengths = np.diff(corpus.sentence_offsets).tolist()
+    bounds = corpus.document_offsets.tolist()
+    for document, (start, stop) in enumerate(itertools.pairwise(bounds)):
+        if stop - start < min_sentences:
+            continue
+        first, tokens = start, 0
+        for sentence in range(start, stop):
+            tokens += lengths[sentence]
+            if tokens >= max_tokens and sentence + 1 - first >= min_sentences:
+                chunks.append((document, first, sentence + 1))
+                first, tokens = sentence + 1, 0
+        if stop - first >= min_sentences:
+            chunks.append((document, first, stop))
+        elif first < stop:
+            document, first, _ = chunks.pop()
+            chunks.append((document, first, stop))
+    return np.array(chunks, "int64").reshape(-1, 3)

@@ -1,0 +1,185 @@
+"""Pretraining batches as a pure function of (seed, step): masked LM + next sentence prediction."""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bert.data.corpus import find_chunks
+from keras_bert.hashing import below, fold, uniform
+from keras_bert.text.masking import mask_tokens
+from keras_bert.text.pairing import join_pairs, longest_first
+
+SPECIAL_TOKENS_OF_A_PAIR = 3  # [CLS] a [SEP] b [SEP]
+# Streams of random numbers that share a chunk's key; masking has its own key.
+_MASKING, _SPLIT, _LABEL, _DOCUMENT, _SENTENCE, _SHORT, _LENGTH = range(7)
+
+
+class NextSentenceData:
+    """Examples of a corpus for BERT's two objectives (Devlin et al. 2018, section 3.1).
+
+    An example is a chunk of at least two sentences, split at a random sentence into `a` and `b`. For
+    half of them `b` is replaced by sentences of another document, from a random one on until they are
+    as long as the true `b`: so length does not tell the label. Pairs longer than the row lose tokens
+    from the longer segment, `a` at its front and `b` at its end, so that a true pair always meets.
+
+    All of it is drawn anew in each epoch, by hashing (seed, epoch, chunk): the batch of a step needs no
+    state, is the same on every machine, and can be computed without the batches before it.
+
+    Args:
+        corpus: A Corpus.
+        tokenizer: The tokenizer that made its ids.
+        max_length: Tokens T in a row, special tokens included.
+        max_predictions: Most predictions P in a row.
+        masking_rate: Share of tokens to predict.
+        whole_words: Whether the pieces of a word are masked together.
+        short_rate: Share of rows that are cut to a random shorter length, so that short inputs are no
+            surprise later.
+        seed: Any integer; another one gives another order, other pairs and other masks.
+
+    Raises:
+        ValueError: When the settings contradict each other, or fewer than two documents have two
+            sentences.
+    """
+
+    def __init__(
+        self,
+        corpus,
+        tokenizer,
+        max_length=128,
+        max_predictions=20,
+        masking_rate=0.15,
+        whole_words=False,
+        short_rate=0.1,
+        seed=0,
+    ):
+        if max_length < SPECIAL_TOKENS_OF_A_PAIR + 2:
+            raise ValueError(
+                f"`max_length` must leave room for 2 tokens beside {SPECIAL_TOKENS_OF_A_PAIR} special "
+                f"ones. Received: {max_length}."
+            )
+        if not 1 <= max_predictions <= max_length:
+            raise ValueError(
+                "`max_predictions` must be at least 1 and at most `max_length`. "
+                f"Received: max_predictions={max_predictions}, max_length={max_length}."
+            )
+        for name, value in (("masking_rate", masking_rate), ("short_rate", short_rate)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"`{name}` must lie in [0, 1]. Received: {value}.")
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self.max_predictions = max_predictions
+        self.masking_rate = masking_rate
+        self.whole_words = whole_words
+        self.short_rate = short_rate
+        self.seed = seed
+        chunks = find_chunks(corpus, max_length - SPECIAL_TOKENS_OF_A_PAIR, min_sentences=2)
+        usable = np.unique(chunks[:, 0])
+        self.documents_left_out = corpus.documents - len(usable)
+        if len(usable) < 2:
+            raise ValueError(
+                "Next sentence prediction needs at least two documents of two sentences or more. "
+                f"Received: {len(usable)} such of {corpus.documents} documents. Give more documents, or "
+                "tell where the documents of a file end."
+            )
+        # Documents of one sentence are neither split nor drawn from, so number the others anew.
+        bounds = np.stack([corpus.document_offsets[usable], corpus.document_offsets[usable + 1]], 1)
+        chunks[:, 0] = np.searchsorted(usable, chunks[:, 0])
+        with tf.device("CPU"):
+            self._tokens = tf.constant(corpus.tokens)
+            self._sentences = tf.constant(corpus.sentence_offsets)
+            self._documents = tf.constant(bounds)
+            self._chunks = tf.constant(chunks)
+
+    def __len__(self):
+        """Examples in an epoch."""
+        return self._chunks.shape[0]
+
+    def training_batches(self, batch_size, start_step=0):
+        """Endless shuffled batches, from that of `start_step` on: each epoch meets each chunk once."""
+        positions = tf.data.Dataset.counter(start_step * batch_size).batch(batch_size)
+        shaped = positions.map(lambda x: tf.ensure_shape(x, [batch_size]))
+        return shaped.map(self._shuffled, tf.data.AUTOTUNE).prefetch(2)
+
+    def evaluation_batches(self, batch_size, max_examples=None):
+        """Every example once, in order, with the draws of epoch 0; the last batch may be smaller.
+
+        With `max_examples`, that many, evenly spread over the corpus.
+        """
+        count = min(len(self), max_examples or len(self))
+        chosen = np.arange(count, dtype="int64") * len(self) // count
+        positions = tf.data.Dataset.from_tensor_slices(chosen).batch(batch_size)
+        return positions.map(lambda x: self.examples(tf.zeros_like(x), x), tf.data.AUTOTUNE).prefetch(2)
+
+    def _shuffled(self, positions):
+        epochs, places = positions // len(self), positions % len(self)
+        # A keyed permutation computed place by place; the public wrapper takes one seed for all.
+        chunks = tf.raw_ops.RandomIndexShuffle(
+            index=places,
+            seed=tf.stack([tf.fill(tf.shape(places), np.int64(self.seed)), epochs, epochs], axis=1),
+            max_index=np.int64(len(self) - 1),
+            rounds=4,
+        )
+        return self.examples(epochs, chunks)
+
+    def examples(self, epochs, chunks):
+        """The examples of some chunks in some epochs: a graph function.
+
+        Shapes (B rows, T = max_length, P = max_predictions):
+            epochs, chunks  (B,)  int64
+            returns         (x, y, sample_weight) for a BertPretrainer
+        """
+        keys = fold(self.seed, epochs, chunks)  # (B,)
+        a_starts, a_ends, b_starts, b_ends, labels = self._pairs(keys, chunks)
+        room = self.max_length - SPECIAL_TOKENS_OF_A_PAIR
+        short = uniform(keys, _SHORT) < self.short_rate
+        limit = tf.where(short, 2 + below(room - 1, keys, _LENGTH), room)
+        a_lengths, b_lengths = longest_first(
+            a_ends - a_starts, b_ends - b_starts, tf.cast(limit, tf.int64)
+        )
+        x = join_pairs(
+            self._tokens,
+            a_ends - a_lengths,
+            a_lengths,
+            b_starts,
+            b_lengths,
+            self.max_length,
+            self.tokenizer,
+        )
+        is_special = tf.gather(tf.constant(self.tokenizer.is_special), x["token_ids"])
+        masked = mask_tokens(
+            x["token_ids"],
+            ~is_special & (x["padding_mask"] > 0),
+            fold(keys, _MASKING),
+            self.tokenizer,
+            self.max_predictions,
+            self.masking_rate,
+            self.whole_words,
+        )
+        y = {"masked_lm": masked.pop("mask_ids"), "sentence": labels}
+        weights = {
+            "masked_lm": masked.pop("mask_weights"),
+            "sentence": tf.ones_like(labels, tf.float32),
+        }
+        return {**x, **masked}, y, weights
+
+    def _pairs(self, keys, chunks):
+        """Token ranges of `a` and `b`, before they are cut to fit, and the labels."""
+        document, first, last = tf.unstack(tf.gather(self._chunks, chunks), axis=1)
+        middle = first + 1 + _below(last - first - 1, keys, _SPLIT)
+        a_starts, a_ends, b_ends = (tf.gather(self._sentences, s) for s in (first, middle, last))
+
+        other = _below(self._documents.shape[0] - 1, keys, _DOCUMENT)
+        other += tf.cast(other >= document, tf.int64)
+        begin, end = tf.unstack(tf.gather(self._documents, other), axis=1)
+        sentence = begin + _below(end - begin, keys, _SENTENCE)
+        r_starts = tf.gather(self._sentences, sentence)
+        enough = tf.searchsorted(self._sentences, r_starts + b_ends - a_ends, out_type=tf.int64)
+        r_ends = tf.gather(self._sentences, tf.minimum(enough, end))
+
+        is_random = uniform(keys, _LABEL) < 0.5
+        b_starts = tf.where(is_random, r_starts, a_ends)
+        b_ends = tf.where(is_random, r_ends, b_ends)
+        return a_starts, a_ends, b_starts, b_ends, tf.cast(is_random, tf.int32)
+
+
+def _below(limit, *keys):
+    return tf.cast(below(limit, *keys), tf.int64)

@@ -1,0 +1,185 @@
+"""WordPiece vocabularies: read, write, and train on a stream of texts."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bert.files import read_text, write_atomically
+from keras_bert.text import normalization
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+# Planes 15 and 16 are for private use: one character for each initial and each inner character.
+_INITIAL, _INNER, _PLANE = 0xF0000, 0x100000, 0xFFFE
+
+
+def read_vocabulary(path):
+    """Reads a `vocab.txt`: one piece a line, stripped of white space at its ends as BERT does.
+
+    Lines end at "\\n" alone: Chinese vocabularies hold U+2028, which `splitlines` would split at
+    (and which, stripped, leaves an empty piece).
+    """
+    lines = read_text(path, "The vocabulary").split("\n")
+    if not lines[-1]:
+        lines.pop()  # what follows the last newline is no line
+    return [line.strip() for line in lines]
+
+
+def write_vocabulary(path, words):
+    """Writes one piece a line, so that `read_vocabulary` gives the same list back."""
+    for number, word in enumerate(words, start=1):
+        if word != word.strip() or "\n" in word:
+            raise ValueError(
+                "A piece must have no white space at its ends and no newline: it is one line. "
+                f"Received: {word!r} as piece {number}."
+            )
+    write_atomically(path, "".join(f"{word}\n" for word in words))
+
+
+def train_vocabulary(
+    texts,
+    size,
+    lowercase=True,
+    strip_accents=None,
+    min_frequency=2,
+    max_characters=1000,
+    reserved=(),
+):
+    """Trains a vocabulary for `WordPieceTokenizer` with the same `lowercase` and `strip_accents`.
+
+    Longer pieces are found by byte-pair merges of the most frequent neighbours inside words. The
+    result depends on the texts alone, not on threads, hash seeds or the order of the texts.
+
+    Its order: [PAD] [UNK] [CLS] [SEP] [MASK]; `reserved`; single characters, `c` and `##c`, by code
+    point (punctuation and CJK ideographs are words of their own and need no `##c`); longer pieces,
+    the ones that the texts use most first.
+
+    Args:
+        texts: Iterable of strings, read once, so it may be a generator over any amount of text.
+        size: Number of pieces. There are fewer only when no more neighbours occur
+            `min_frequency` times.
+        lowercase: Whether text is lower-cased.
+        strip_accents: Whether accents are dropped; None follows `lowercase`.
+        min_frequency: How often two neighbours must occur to become one piece.
+        max_characters: How many different characters are kept, most frequent first; a word with any
+            other will be [UNK].
+        reserved: Pieces to put behind the special tokens, such as "[unused1]".
+
+    Returns:
+        The list of pieces, as `write_vocabulary` and `WordPieceTokenizer` take it.
+    """
+    if isinstance(texts, str | bytes):
+        raise ValueError(f"`texts` must be an iterable of strings. Received: {texts[:40]!r}.")
+    if not 1 <= max_characters <= _PLANE:
+        raise ValueError(
+            f"`max_characters` must be between 1 and {_PLANE}. Received: {max_characters}."
+        )
+    fixed = [*SPECIAL_TOKENS, *reserved]
+    if len(set(fixed)) < len(fixed):
+        raise ValueError(
+            "`reserved` must hold different pieces, none of them a special token. "
+            f"Received: {list(reserved)}."
+        )
+    strip_accents = lowercase if strip_accents is None else strip_accents
+    words = _count_words(texts, lowercase, strip_accents)
+    if not words:
+        raise ValueError("`texts` must hold at least one word. Received: none.")
+
+    characters = Counter()
+    for word, count in words.items():
+        for c in word:
+            characters[c] += count
+    kept = sorted(sorted(characters, key=lambda c: (-characters[c], c))[:max_characters])
+    known = set(kept)
+    words = {word: count for word, count in words.items() if known.issuperset(word)}
+    fixed += [form for form in _forms(kept) if form not in reserved]
+    if size < len(fixed):
+        raise ValueError(
+            f"`size` must be at least {len(fixed)}: {len(SPECIAL_TOKENS)} special tokens, "
+            f"{len(reserved)} reserved pieces and {len(kept)} characters. Received: {size}."
+        )
+    longer = _merge(words, kept, size - len(fixed), min_frequency, exclude=reserved)
+    uses = _count_uses(words, fixed + longer)
+    return fixed + sorted(longer, key=lambda piece: (-uses[piece], piece))
+
+
+def _batches(items, length):
+    items = iter(items)
+    while batch := list(itertools.islice(items, length)):
+        yield batch
+
+
+def _count_words(texts, lowercase, strip_accents):
+    """Counts the words that a tokenizer would cut into pieces."""
+    counts = Counter()
+    for batch in _batches(texts, 512):
+        text = normalization.normalize(tf.constant(batch, tf.string), lowercase, strip_accents)
+        words, _, times = tf.unique_with_counts(normalization.split_words(text).values, tf.int64)
+        counts.update(dict(zip(words.numpy(), times.numpy().tolist(), strict=True)))
+    words = ((word.decode(), count) for word, count in counts.items())
+    return {word: count for word, count in words if len(word) <= normalization.MAX_WORD_LENGTH}
+
+
+def _forms(characters):
+    """`c`, and `##c` unless the character is always a word of its own."""
+    spaced = normalization.space_out(tf.constant(characters)).numpy()
+    for c, spaced_c in zip(characters, spaced, strict=True):
+        yield c
+        if spaced_c.decode() == c:
+            yield f"##{c}"
+
+
+def _merge(words, characters, number, min_frequency, exclude):
+    """Learns `number` pieces of two or more characters, most frequent merge first.
+
+    The library's WordPiece trainer numbers its "##" characters in the order of a hash table, so
+    ties fall differently in each process. Its BPE trainer sorts the alphabet; a word is given to it
+    with a first character from one private plane and inner characters from another.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    initial = {ord(c): _INITIAL + i for i, c in enumerate(characters)}
+    inner = {ord(c): _INNER + i for i, c in enumerate(characters)}
+    coded = {word[0].translate(initial) + word[1:].translate(inner): n for word, n in words.items()}
+
+    def stream():
+        for word, count in coded.items():
+            for start in range(0, count, 4096):
+                yield f"{word} " * min(4096, count - start)
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    symbols = set().union(*coded)
+    trainer = trainers.BpeTrainer(
+        # `exclude` may hold pieces that are learned: as many more make up for them
+        vocab_size=len(symbols) + number + len(exclude),
+        min_frequency=min_frequency,
+        show_progress=False,
+    )
+    bpe.train_from_iterator(stream(), trainer)
+
+    by_id = sorted(bpe.get_vocab().items(), key=lambda item: item[1])
+    pieces = (
+        ("##" if ord(coded_piece[0]) >= _INNER else "")
+        + "".join(characters[ord(c) & 0xFFFF] for c in coded_piece)
+        for coded_piece, _ in by_id
+        if len(coded_piece) > 1
+    )
+    return list(itertools.islice((piece for piece in pieces if piece not in exclude), number))
+
+
+def _count_uses(words, vocabulary):
+    """Counts how often each piece occurs when the words are cut with `vocabulary`."""
+    # not at the top: wordpiece.py reads its file with this module
+    from keras_bert.text.wordpiece import WordPieceTokenizer
+
+    tokenizer = WordPieceTokenizer(vocabulary, lowercase=False)  # the words are folded already
+    uses = np.zeros(len(vocabulary))
+    for batch in _batches(words.items(), 65536):
+        texts, counts = zip(*batch, strict=True)
+        ids = tokenizer.tokenize(texts)
+        weights = np.repeat(np.array(counts, float), ids.row_lengths())
+        uses += np.bincount(ids.values, weights, minlength=len(vocabulary))
+    return dict(zip(vocabulary, uses, strict=True))

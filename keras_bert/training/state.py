@@ -1,0 +1,120 @@
+"""Saving and restoring model + optimizer + step, so that an interrupted run continues exactly.
+
+The only code that does so. Each saved state is a directory of its own:
+
+    step_00001500/  state.index  state.data-00000-of-00001  complete.json
+
+`complete.json` is written last and at once; it lists the other files with their sizes. A directory that
+does not hold what its list says (a run killed while saving, a torn copy) is never chosen. No rename of
+directories is involved: on object stores that would copy every byte, one file after the other.
+"""
+
+import json
+import posixpath
+import re
+
+import tensorflow as tf
+
+from keras_bert.files import read_text, write_atomically
+
+_COMPLETE = "complete.json"
+_NAME = re.compile(r"step_(\d{8,})$")
+
+
+class TrainingState:
+    """The saved states of one run, in one directory.
+
+    Args:
+        directory: Where they lie; may be remote (`gs://...`).
+        model: A built Keras model.
+        optimizer: Its optimizer, built as well: an unbuilt one has no slots to restore into.
+        keep: How many of the newest states to keep.
+    """
+
+    def __init__(self, directory, model, optimizer, keep=2):
+        if not (model.built and optimizer.built):
+            raise ValueError(
+                "`model` and `optimizer` must be built before their state can be restored. "
+                f"Received: model.built={model.built}, optimizer.built={optimizer.built}."
+            )
+        if keep < 1:
+            raise ValueError(f"`keep` must be at least 1. Received: {keep}.")
+        self.directory = str(directory)
+        self.keep = keep
+        # An optimizer's paths begin with a name that Keras counts up within a process: number them.
+        slots = [variable.path.split("/", 1)[-1] for variable in optimizer.variables]
+        self._checkpoint = tf.train.Checkpoint(
+            model=_named(model.weights, [weight.path for weight in model.weights]),
+            optimizer=_named(optimizer.variables, [f"{i}/{slot}" for i, slot in enumerate(slots)]),
+        )
+
+    def saved_steps(self):
+        """Steps of the complete states, ascending."""
+        if not tf.io.gfile.isdir(self.directory):
+            return []
+        names = [name.rstrip("/") for name in tf.io.gfile.listdir(self.directory)]
+        return sorted(int(_NAME.match(name)[1]) for name in names if self._is_complete(name))
+
+    def save(self, step, notes=None):
+        """Writes the state of `step`, then removes all but the newest `keep`.
+
+        Args:
+            step: Number of optimizer steps made.
+            notes: Anything that JSON can hold; `restore` gives it back.
+        """
+        path = self._path(step)
+        if tf.io.gfile.isdir(path):
+            tf.io.gfile.rmtree(path)
+        self._checkpoint.write(posixpath.join(path, "state"))
+        sizes = {
+            name: tf.io.gfile.stat(posixpath.join(path, name)).length
+            for name in tf.io.gfile.listdir(path)
+        }
+        content = json.dumps({"step": step, "files": sizes, "notes": notes})
+        write_atomically(posixpath.join(path, _COMPLETE), content)
+        for old in self.saved_steps()[: -self.keep]:
+            tf.io.gfile.rmtree(self._path(old))
+
+    def restore(self):
+        """Loads the newest complete state.
+
+        Returns:
+            (step, notes); (0, None), with nothing changed, when there is no complete state.
+
+        Raises:
+            ValueError: When the state belongs to another model or optimizer.
+        """
+        steps = self.saved_steps()
+        if not steps:
+            return 0, None
+        path = self._path(steps[-1])
+        try:
+            status = self._checkpoint.read(posixpath.join(path, "state")).expect_partial()
+            status.assert_consumed()
+        except (AssertionError, ValueError) as error:
+            first_line = str(error).strip().splitlines()[0]
+            raise ValueError(
+                f"The state in {path} must come from the same model and optimizer. {first_line}"
+            ) from error
+        return steps[-1], json.loads(read_text(posixpath.join(path, _COMPLETE)))["notes"]
+
+    def _path(self, step):
+        return posixpath.join(self.directory, f"step_{step:08d}")
+
+    def _is_complete(self, name):
+        path = posixpath.join(self.directory, name)
+        if not _NAME.match(name):
+            return False
+        try:
+            sizes = json.loads(read_text(posixpath.join(path, _COMPLETE)))["files"]
+            found = {f: tf.io.gfile.stat(posixpath.join(path, f)).length for f in sizes}
+        except (ValueError, KeyError, tf.errors.NotFoundError):
+            return False
+        return found == sizes
+
+
+def _named(variables, names):
+    """{name: tf.Variable}, so that a state names its variables as the model does."""
+    if len(set(names)) != len(names):
+        raise ValueError("Every weight must have a path of its own. Received: repeated paths.")
+    return {name: variable.value for name, variable in zip(names, variables, strict=True)}

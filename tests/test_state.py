@@ -1,0 +1,124 @@
+"""keras_bert.training.state and callbacks: exact resume, torn files, other models, remote paths."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert.models.pretrainer import BertPretrainer
+from keras_bert.training.callbacks import SaveState
+from keras_bert.training.optimizers import AdamW, WarmupLinearDecay
+from keras_bert.training.state import TrainingState
+
+
+def compiled(config):
+    model = BertPretrainer(config)
+    model.compile(AdamW(WarmupLinearDecay(0.05, 2, 20)))
+    return model
+
+
+@pytest.fixture(scope="module")
+def model(toy_config):
+    return compiled(toy_config)
+
+
+def values(model):
+    return [w.numpy() for w in [*model.weights, *model.optimizer.variables]]
+
+
+def test_a_restored_run_ends_with_the_same_bits(toy_config, toy_batch, tmp_path):
+    """Six steps, against three steps, a new process's worth of objects, and three more."""
+    dataset = tf.data.Dataset.from_tensors(toy_batch).repeat()
+    straight = compiled(toy_config)
+    start = [w.numpy() for w in straight.weights]
+    saver = SaveState(TrainingState(tmp_path, straight, straight.optimizer))
+    straight.fit(dataset, epochs=2, steps_per_epoch=3, callbacks=[saver], verbose=0)
+    assert TrainingState(tmp_path, straight, straight.optimizer).saved_steps() == [3, 6]
+
+    tf.io.gfile.rmtree(str(tmp_path / "step_00000006"))  # as if killed before the second save
+    resumed = compiled(toy_config)
+    state = TrainingState(tmp_path, resumed, resumed.optimizer)
+    step, history = state.restore()
+    assert step == 3
+    assert [row["step"] for row in history] == [3]
+    assert float(resumed.optimizer.learning_rate) == pytest.approx(0.05 * 17 / 18)
+    saver = SaveState(state, history)
+    resumed.fit(dataset, initial_epoch=1, epochs=2, steps_per_epoch=3, callbacks=[saver], verbose=0)
+    for one, other in zip(values(straight), values(resumed), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert [row["step"] for row in saver.history] == [3, 6]
+    assert any((a != b.numpy()).any() for a, b in zip(start, resumed.weights, strict=True))
+
+
+def test_nothing_saved_changes_nothing(model, tmp_path):
+    before = values(model)
+    assert TrainingState(tmp_path / "none", model, model.optimizer).restore() == (0, None)
+    for one, other in zip(before, values(model), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_only_the_newest_are_kept(model, tmp_path):
+    state = TrainingState(tmp_path, model, model.optimizer, keep=2)
+    for step in (5, 10, 15):
+        state.save(step, {"note": step})
+    assert state.saved_steps() == [10, 15]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step_00000010", "step_00000015"]
+    state.save(15, {"note": "again"})
+    assert state.restore() == (15, {"note": "again"})
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "no list", "half a list"])
+def test_a_torn_state_is_never_chosen(model, tmp_path, damage):
+    state = TrainingState(tmp_path, model, model.optimizer)
+    state.save(5)
+    state.save(10)
+    newest = tmp_path / "step_00000010"
+    data = next(newest.glob("state.data*"))
+    if damage == "cut":
+        data.write_bytes(data.read_bytes()[:-100])
+    elif damage == "gone":
+        data.unlink()
+    elif damage == "no list":
+        (newest / "complete.json").unlink()
+    else:
+        (newest / "complete.json").write_text((newest / "complete.json").read_text()[:20])
+    assert state.saved_steps() == [5]
+    assert state.restore()[0] == 5
+    state.save(10)  # and the damage is no obstacle
+    assert state.saved_steps() == [5, 10]
+
+
+def test_a_failed_write_leaves_the_last_state(model, tmp_path, monkeypatch):
+    state = TrainingState(tmp_path, model, model.optimizer)
+    state.save(5)
+
+    def full(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(tf.io.gfile, "rename", full)  # of the list, the last thing written
+    with pytest.raises(tf.errors.ResourceExhaustedError, match="No space left"):
+        state.save(10)
+    assert state.saved_steps() == [5]
+
+
+def test_another_model_is_refused(model, toy_config, tmp_path):
+    TrainingState(tmp_path, model, model.optimizer).save(5)
+    for change in ({"num_hidden_layers": 1}, {"num_hidden_layers": 3}, {"intermediate_size": 20}):
+        other = compiled(dataclasses.replace(toy_config, **change))
+        with pytest.raises(ValueError, match="step_00000005 must come from the same model"):
+            TrainingState(tmp_path, other, other.optimizer).restore()
+
+
+def test_states_may_be_remote_and_carry_notes(model):
+    state = TrainingState("ram://bucket/states", model, model.optimizer)
+    state.save(7, [{"loss": 1.5}])
+    assert state.restore() == (7, [{"loss": 1.5}])
+    listing = json.loads(tf.io.gfile.GFile("ram://bucket/states/step_00000007/complete.json").read())
+    assert set(listing["files"]) == {"state.index", "state.data-00000-of-00001"}
+
+
+def test_an_unbuilt_optimizer_is_refused(model, tmp_path):
+    with pytest.raises(ValueError, match="optimizer.built=False"):
+        TrainingState(tmp_path, model, AdamW())
