@@ -161,9 +161,7 @@ def test_a_word_longer_than_max_predictions_is_cut_not_lost():
 def test_rows_without_candidates_predict_nothing():
     ids = np.array([[2, 3, 3, 0], [0, 0, 0, 0]], "int32")
     for whole_words in (False, True):
-        out = mask_tokens(
-            ids, ~SPECIAL[ids], fold(np.arange(2)), TOKENIZER, 3, whole_words=whole_words
-        )
+        out = mask_tokens(ids, ~SPECIAL[ids], fold(np.arange(2)), TOKENIZER, 3, whole_words=whole_words)
         assert not out["mask_weights"].numpy().any()
         assert not out["mask_ids"].numpy().any()
         np.testing.assert_array_equal(out["token_ids"], ids)

@@ -73,6 +73,7 @@ class NextSentenceData:
         self.seed = seed
         chunks = find_chunks(corpus, max_length - SPECIAL_TOKENS_OF_A_PAIR, min_sentences=2)
         usable = np.unique(chunks[:, 0])
+        self.characters_per_token = corpus.characters / len(corpus.tokens)
         self.documents_left_out = corpus.documents - len(usable)
         if len(usable) < 2:
             raise ValueError(
@@ -108,6 +109,11 @@ class NextSentenceData:
         chosen = np.arange(count, dtype="int64") * len(self) // count
         positions = tf.data.Dataset.from_tensor_slices(chosen).batch(batch_size)
         return positions.map(lambda x: self.examples(tf.zeros_like(x), x), tf.data.AUTOTUNE).prefetch(2)
+
+    def fill_rate(self, examples=512):
+        """Share of slots that hold real tokens, over the first examples of the training order."""
+        x, _, _ = self._shuffled(tf.range(examples, dtype=tf.int64))
+        return float(tf.reduce_mean(tf.cast(x["padding_mask"], tf.float32)))
 
     def _shuffled(self, positions):
         epochs, places = positions // len(self), positions % len(self)

@@ -1,0 +1,130 @@
+"""Where documents come from, besides the built-in corpus: text files and TensorFlow Datasets.
+
+A document is a string whose paragraphs are separated by blank lines. Sources are generators: text is
+read while documents are taken, from local disks and from `gs://` alike.
+"""
+
+import gzip
+import itertools
+import os
+import zlib
+
+import tensorflow as tf
+
+_LAYOUTS = ("file", "blank_line", "sentence_per_line")
+_SUFFIXES = (".txt", ".txt.gz")
+
+
+def text_documents(pattern, layout="file"):
+    """Yields the documents of text files in UTF-8, in the order of the files' names.
+
+    Args:
+        pattern: A file, a folder (all files below it that end in .txt or .txt.gz) or a glob; files
+            that end in .gz are unpacked as they are read.
+        layout: "file": each file is a document. "blank_line": blank lines end a document.
+            "sentence_per_line": so they do, and each line is a sentence; to be split by
+            `split_lines`, not by `split_sentences`. All but the first hold one document at a time.
+    """
+    if layout not in _LAYOUTS:
+        raise ValueError(f"`layout` must be one of {', '.join(_LAYOUTS)}. Received: {layout!r}.")
+    return _text_documents(pattern, _files(os.fspath(pattern)), layout)
+
+
+def tfds_documents(name, split="train", field=None, data_dir=None):
+    """Yields the texts of a dataset of TensorFlow Datasets, which is downloaded when it is absent.
+
+    Args:
+        name: A name with or without configuration and version ("wikipedia/20230601.en"), or the
+            directory of a prepared dataset.
+        split: A split or a slice of one, "train[:10%]".
+        field: The text feature; may be left out where there is only one.
+        data_dir: Where datasets are kept, if not in TFDS's own place.
+    """
+    import tensorflow_datasets as tfds  # takes seconds
+
+    if tf.io.gfile.exists(os.path.join(name, "dataset_info.json")):
+        builder = tfds.builder_from_directory(name)
+    else:
+        builder = tfds.builder(name, data_dir=data_dir)
+    features = builder.info.features.items()
+    texts = [key for key, feature in features if isinstance(feature, tfds.features.Text)]
+    if field is None and len(texts) == 1:
+        field = texts[0]
+    if field not in texts:
+        raise ValueError(
+            f"`field` must be a text feature of {builder.info.full_name}, one of: "
+            f"{', '.join(texts) or 'none, it has no text'}. Received: {field!r}."
+        )
+    builder.download_and_prepare()
+    dataset = builder.as_dataset(split=split, shuffle_files=False).map(lambda example: example[field])
+    return (text.decode("utf-8") for text in dataset.as_numpy_iterator() if text.strip())
+
+
+def hold_out(documents, every, split):
+    """Yields all documents but each `every`-th ("train"), or only those ("held_out")."""
+    if split not in ("train", "held_out"):
+        raise ValueError(f'`split` must be "train" or "held_out". Received: {split!r}.')
+    if every < 2:
+        raise ValueError(f"`every` must be at least 2. Received: {every}.")
+    held_out = split == "held_out"
+    return (text for i, text in enumerate(documents, 1) if (i % every == 0) == held_out)
+
+
+def _files(pattern):
+    if tf.io.gfile.isdir(pattern):
+        files = [
+            os.path.join(folder, name)
+            for folder, _, names in tf.io.gfile.walk(pattern)
+            for name in names
+            if name.endswith(_SUFFIXES)
+        ]
+    elif tf.io.gfile.exists(pattern):
+        files = [pattern]
+    else:
+        files = [path for path in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(path)]
+    if not files:
+        raise ValueError(
+            "The path must be a file, a folder with files in .txt or .txt.gz, or a glob that matches "
+            f"files. Received: {pattern}, which matches none."
+        )
+    return sorted(files)
+
+
+def _text_documents(pattern, files, layout):
+    empty = True
+    for path in files:
+        lines = _lines(path)
+        if layout == "file":
+            documents = ["\n".join(lines)]
+        else:
+            groups = itertools.groupby(lines, key=lambda line: not line.strip())
+            documents = ("\n".join(group) for blank, group in groups if not blank)
+        for document in documents:
+            if document.strip():
+                empty = False
+                yield document
+    if empty:
+        raise ValueError(
+            f"Text files must hold some text. Received: {pattern}, {len(files)} empty file(s)."
+        )
+
+
+def _lines(path):
+    """Yields the lines of a file, without their ends and without a byte order mark."""
+    offset = 0
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = gzip.GzipFile(fileobj=file) if path.endswith(".gz") else file
+        try:
+            for line in content:
+                text = line.decode("utf-8").rstrip("\r\n")
+                yield text if offset else text.removeprefix("\ufeff")
+                offset += len(line)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                "Text files must be UTF-8; convert them first. "
+                f"Received: {path}, whose byte {offset + error.start} is not."
+            ) from error
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(
+                f"Files in .gz must be whole gzip files. Received: {path}: {error}."
+            ) from error
