@@ -10,7 +10,7 @@ def read_text(path, what="The file"):
     """The UTF-8 content of a file; `what` names it in errors.
 
     Raises:
-        ValueError: When there is no such file, or it is not UTF-8 (with the place of the first bad byte).
+        ValueError: When there is no such file, or it is not UTF-8 (with the first bad byte's place).
     """
     path = os.fspath(path)
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):

@@ -66,7 +66,7 @@ def build_corpus(documents, tokenizer, split=split_sentences):
         characters += int(size)
     if not document_lengths or not sum(map(len, tokens)):
         raise ValueError(
-            "The corpus must hold at least one document with text. Received: nothing that gives a token."
+            "The corpus must hold a document with text. Received: nothing that gives a token."
         )
     return Corpus(
         np.concatenate(tokens), _offsets(sentence_lengths), _offsets(document_lengths), characters

@@ -78,8 +78,8 @@ class NextSentenceData:
         if len(usable) < 2:
             raise ValueError(
                 "Next sentence prediction needs at least two documents of two sentences or more. "
-                f"Received: {len(usable)} such of {corpus.documents} documents. Give more documents, or "
-                "tell where the documents of a file end."
+                f"Received: {len(usable)} such of {corpus.documents} documents. "
+                "Give more documents, or tell where the documents of a file end."
             )
         # Documents of one sentence are neither split nor drawn from, so number the others anew.
         bounds = np.stack([corpus.document_offsets[usable], corpus.document_offsets[usable + 1]], 1)

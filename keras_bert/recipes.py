@@ -1,0 +1,390 @@
+"""Recipes: every setting of a run as one frozen value, and the functions that assemble and run them."""
+
+import dataclasses
+import json
+import posixpath
+import subprocess
+import sys
+import tomllib
+from typing import Literal
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_bert.config import EncoderConfig
+from keras_bert.data.builtin import builtin_documents
+from keras_bert.data.corpus import build_corpus
+from keras_bert.data.pretraining import NextSentenceData
+from keras_bert.data.sources import hold_out, text_documents, tfds_documents
+from keras_bert.files import read_text, write_atomically
+from keras_bert.models.pretrainer import BertPretrainer
+from keras_bert.serving import export_saved_model
+from keras_bert.text.sentences import split_lines, split_sentences
+from keras_bert.text.vocabulary import train_vocabulary
+from keras_bert.text.wordpiece import WordPieceTokenizer
+from keras_bert.training.callbacks import Progress, SaveState
+from keras_bert.training.optimizers import AdamW, WarmupLinearDecay
+from keras_bert.training.state import TrainingState
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainRecipe:
+    """Every setting of a pretraining run."""
+
+    workdir: str = "runs/pretrain"
+    """Directory for everything the run writes; a run that was interrupted goes on from it."""
+
+    # --- text
+    corpus: str = "builtin"
+    """"builtin" (documentation on this machine), "tfds:NAME", or a text file, folder or glob."""
+    text_layout: Literal["file", "blank_line", "sentence_per_line"] = "file"
+    """How text files hold documents: one a file; separated by blank lines; or that with one sentence
+    a line."""
+    tfds_split: str = "train"
+    """Split of a TFDS corpus."""
+    tfds_field: str | None = None
+    """Text feature of a TFDS corpus; None for the only one there is."""
+    held_out_every: int = 33
+    """Of a corpus of your own, each document whose number is a multiple of this is held out."""
+    vocabulary: str | None = None
+    """A vocab.txt; None trains one on the corpus."""
+    vocab_size: int = 8000
+    """Entries of a vocabulary that is trained."""
+    lowercase: bool = True
+    """Whether text is lower-cased and loses its accents."""
+
+    # --- model
+    preset: str = "bert_tiny"
+    """Size of the encoder: bert_tiny, bert_mini, bert_small, bert_medium, bert_base, bert_large."""
+    dropout: float = 0.1
+    """Dropout everywhere in the encoder; little text seen once needs none."""
+    hidden_act: str = "gelu"
+    """Nonlinearity of the feed-forward layers."""
+    layout: Literal["dense", "unpadded"] = "unpadded"
+    """Whether padding is computed: dense has static shapes, unpadded is faster on CPU."""
+    dtype: str = "float32"
+    """Keras dtype policy: float32, mixed_bfloat16 or mixed_float16."""
+
+    # --- examples
+    max_length: int = 128
+    """Tokens in a row."""
+    max_predictions: int = 20
+    """Most predictions in a row."""
+    masking_rate: float = 0.15
+    """Share of tokens to predict."""
+    whole_words: bool = False
+    """Whether the pieces of a word are masked together."""
+    short_rate: float = 0.1
+    """Share of rows cut to a random shorter length."""
+
+    # --- training
+    batch_size: int = 32
+    """Rows in a batch."""
+    steps: int = 2000
+    """Optimizer steps of the whole run."""
+    learning_rate: float = 1e-3
+    """Peak of the learning rate."""
+    warmup_steps: int = 200
+    """Steps until the peak; from there the rate falls linearly to 0."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay; biases and norms are spared."""
+    global_clipnorm: float = 1.0
+    """Largest norm of all gradients together."""
+    seed: int = 0
+    """Of weights, order, pairs, masks and dropout."""
+
+    # --- saving and looking
+    save_every: int = 250
+    """Steps between saved states; must divide `steps`."""
+    keep: int = 2
+    """How many saved states to keep."""
+    evaluate_examples: int = 512
+    """Held-out examples for the figures at each saved state; the last ones use all."""
+
+    def __post_init__(self):
+        for name in ("steps", "save_every", "batch_size", "evaluate_examples"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1. Received: {getattr(self, name)}.")
+        if self.steps % self.save_every:
+            raise ValueError(
+                "`save_every` must divide `steps`, so that a run resumes at a boundary. "
+                f"Received: save_every={self.save_every}, steps={self.steps}."
+            )
+        if self.held_out_every < 2:
+            raise ValueError(f"`held_out_every` must be at least 2. Received: {self.held_out_every}.")
+
+
+def parse_flags(recipe_class, argv=None, description=None):
+    """Builds a recipe from its defaults, then `--recipe FILE.toml`, then flags."""
+    import tyro
+
+    argv = list(sys.argv[1:] if argv is None else argv)
+    default = recipe_class()
+    if "--recipe" in argv:
+        at = argv.index("--recipe")
+        if at + 1 == len(argv):
+            raise ValueError("`--recipe` must be followed by a TOML file. Received: nothing.")
+        default = read_recipe(recipe_class, argv[at + 1])
+        del argv[at : at + 2]
+    return tyro.cli(recipe_class, args=argv, default=default, description=description)
+
+
+def read_recipe(recipe_class, path):
+    """Reads a TOML file of fields; unknown ones are an error."""
+    values = tomllib.loads(read_text(path))
+    names = [field.name for field in dataclasses.fields(recipe_class)]
+    unknown = [name for name in values if name not in names]
+    if unknown:
+        raise ValueError(
+            f"A recipe must only hold fields of {recipe_class.__name__}. Received: {unknown} in {path}."
+        )
+    return recipe_class(**values)
+
+
+def pretrain(recipe):
+    """Runs a recipe from text to a SavedModel that fills masks; goes on where it was interrupted.
+
+    Writes into `recipe.workdir`: recipe.json, vocab.txt, states/, logs/ (TensorBoard), history.json,
+    loss.png, model.keras, saved_model/<version>/ and report.json.
+
+    Returns:
+        The report, a dict: held-out figures, the unigram entropy of the same targets, filled masks.
+    """
+    prepare_workdir(recipe)
+    keras.utils.set_random_seed(recipe.seed)
+    tokenizer = make_tokenizer(recipe)
+    data, held_out = (
+        make_examples(recipe, tokenizer, "train"),
+        make_examples(recipe, tokenizer, "held_out"),
+    )
+    model = build_pretrainer(recipe, tokenizer)
+    history = _fit(recipe, model, data, held_out)
+    print("\nEvaluating on all held-out examples ...")
+    report = _evaluate(recipe, model, held_out)
+    model.save(_path(recipe, "model.keras"))
+    exported = export_saved_model(model, tokenizer, _path(recipe, "saved_model"))
+    report["saved_model"] = exported
+    report["filled"] = fill_in_a_fresh_process(exported, _masked_sentences(recipe, tokenizer, 5))
+    draw_history(history, report["unigram_entropy"], _path(recipe, "loss.png"))
+    write_atomically(_path(recipe, "history.json"), json.dumps(history, indent=1))
+    write_atomically(_path(recipe, "report.json"), json.dumps(report, indent=1))
+    return report
+
+
+def _path(recipe, name):
+    return posixpath.join(recipe.workdir, name)
+
+
+def prepare_workdir(recipe):
+    """Makes the directory with the resolved recipe in it, or checks that the run there has the same.
+
+    Raises:
+        ValueError: When the directory holds a run of other settings.
+    """
+    path, values = _path(recipe, "recipe.json"), dataclasses.asdict(recipe)
+    try:
+        tf.io.gfile.makedirs(recipe.workdir)
+        if not tf.io.gfile.exists(path):
+            write_atomically(path, json.dumps(values, indent=1) + "\n")
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"`workdir` must be a directory that can be written to. Received: {recipe.workdir} "
+            f"({error.message})."
+        ) from error
+    before = json.loads(read_text(path))
+    changed = {
+        name: (before.get(name), value)
+        for name, value in values.items()
+        if name != "workdir" and before.get(name) != value
+    }
+    if changed:
+        listed = ", ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in changed.items())
+        raise ValueError(
+            "A run must go on with the settings it began with. "
+            f"Received in {recipe.workdir}: {listed}. "
+            "Choose another --workdir, or remove this one."
+        )
+
+
+def _documents(recipe, split):
+    if recipe.corpus == "builtin":
+        return builtin_documents(split)
+    if recipe.corpus.startswith("tfds:"):
+        name = recipe.corpus.removeprefix("tfds:")
+        documents = tfds_documents(name, recipe.tfds_split, recipe.tfds_field)
+    else:
+        documents = text_documents(recipe.corpus, recipe.text_layout)
+    return hold_out(documents, recipe.held_out_every, split)
+
+
+def make_tokenizer(recipe):
+    """The vocabulary given, the one this run trained before, or a new one."""
+    if recipe.vocabulary is not None:
+        return WordPieceTokenizer(recipe.vocabulary, lowercase=recipe.lowercase)
+    path = _path(recipe, "vocab.txt")
+    if not tf.io.gfile.exists(path):
+        print(f"Training a vocabulary of {recipe.vocab_size} entries ...")
+        words = train_vocabulary(
+            _documents(recipe, "train"), recipe.vocab_size, lowercase=recipe.lowercase
+        )
+        WordPieceTokenizer(words, lowercase=recipe.lowercase).save_pretrained(recipe.workdir)
+    return WordPieceTokenizer(path, lowercase=recipe.lowercase)
+
+
+def make_examples(recipe, tokenizer, split):
+    by_line = recipe.corpus != "builtin" and recipe.text_layout == "sentence_per_line"
+    corpus = build_corpus(
+        _documents(recipe, split), tokenizer, split_lines if by_line else split_sentences
+    )
+    data = NextSentenceData(
+        corpus,
+        tokenizer,
+        recipe.max_length,
+        recipe.max_predictions,
+        recipe.masking_rate,
+        recipe.whole_words,
+        recipe.short_rate,
+        recipe.seed,
+    )
+    print(
+        f"{split}: {corpus.documents:,} documents, {corpus.sentences:,} sentences, "
+        f"{len(corpus.tokens):,} tokens, {len(data):,} examples; "
+        f"{data.documents_left_out:,} documents of one sentence left out"
+    )
+    return data
+
+
+def build_pretrainer(recipe, tokenizer):
+    """A compiled BertPretrainer for a recipe."""
+    config = EncoderConfig.from_preset(
+        recipe.preset,
+        vocab_size=tokenizer.vocabulary_size,
+        hidden_act=recipe.hidden_act,
+        hidden_dropout_prob=recipe.dropout,
+        attention_probs_dropout_prob=recipe.dropout,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    if recipe.max_length > config.max_length:
+        raise ValueError(
+            "`max_length` must not exceed the position table of the preset. "
+            f"Received: max_length={recipe.max_length}, {recipe.preset} has {config.max_length}."
+        )
+    model = BertPretrainer(config, recipe.layout, tokenizer, dtype=recipe.dtype)
+    schedule = WarmupLinearDecay(recipe.learning_rate, recipe.warmup_steps, recipe.steps)
+    model.compile(AdamW(schedule, recipe.weight_decay, global_clipnorm=recipe.global_clipnorm))
+    return model
+
+
+def _fit(recipe, model, data, held_out):
+    """Trains from the newest saved state on; an epoch is `save_every` steps."""
+    state = TrainingState(_path(recipe, "states"), model, model.optimizer, recipe.keep)
+    step, history = state.restore()
+    decayed = [v.path for v in model.trainable_variables if model.optimizer.decays(v.path)]
+    print(f"{model.count_params():,} parameters; weight decay on: {', '.join(decayed)}")
+    if step:
+        print(f"Going on from step {step:,}.")
+    shown = {
+        "masked_lm_cross_entropy": "masked LM loss",
+        "masked_lm_accuracy": "accuracy",
+        "sentence_accuracy": "sentence accuracy",
+        "val_masked_lm_cross_entropy": "held-out loss",
+    }
+    tokens = recipe.batch_size * recipe.max_length * data.fill_rate()
+    saver = SaveState(state, history or [])
+    model.fit(
+        data.training_batches(recipe.batch_size, start_step=step),
+        initial_epoch=step // recipe.save_every,
+        epochs=recipe.steps // recipe.save_every,
+        steps_per_epoch=recipe.save_every,
+        validation_data=held_out.evaluation_batches(recipe.batch_size, recipe.evaluate_examples),
+        callbacks=[
+            Progress(recipe.steps, tokens, shown),
+            keras.callbacks.TensorBoard(_path(recipe, "logs"), write_graph=False),
+            saver,
+        ],
+        verbose=0,
+    )
+    return saver.history
+
+
+def _evaluate(recipe, model, held_out):
+    """Figures over every held-out example, beside what a model that knows only word counts reaches."""
+    batches = held_out.evaluation_batches(recipe.batch_size)
+    figures = model.evaluate(batches, return_dict=True, verbose=0)
+    counts = np.zeros(model.config.vocab_size)
+    for _, y, weights in batches.as_numpy_iterator():
+        np.add.at(counts, y["masked_lm"], weights["masked_lm"])
+    shares = counts[counts > 0] / counts.sum()
+    loss = figures["masked_lm_cross_entropy"]
+    return {
+        "masked_lm_loss": loss,
+        "unigram_entropy": float(-(shares * np.log(shares)).sum()),
+        "bits_per_character": loss / np.log(2) / held_out.characters_per_token,
+        "masked_lm_accuracy": figures["masked_lm_accuracy"],
+        "sentence_loss": figures["sentence_cross_entropy"],
+        "sentence_accuracy": figures["sentence_accuracy"],
+        "targets": int(counts.sum()),
+    }
+
+
+def _masked_sentences(recipe, tokenizer, count):
+    """Held-out sentences of 9 to 16 words, a word near the middle of each behind a [MASK].
+
+    Only words that are one piece of the vocabulary are hidden: one [MASK] can bring them back.
+    """
+    pieces, sentences = set(tokenizer.vocabulary), []
+    for document in _documents(recipe, "held_out"):
+        words = split_sentences(tf.constant([document]))[0, 0].numpy().decode().split()
+        inner = [
+            i for i in range(1, len(words) - 1) if words[i].isalpha() and words[i].lower() in pieces
+        ]
+        if 9 <= len(words) <= 16 and inner:
+            at = min(inner, key=lambda i: abs(2 * i - len(words)))
+            sentences.append((" ".join([*words[:at], "[MASK]", *words[at + 1 :]]), words[at]))
+    return sentences[:: max(1, len(sentences) // count)][:count]
+
+
+# Needs nothing of this package: what a server or another project would do.
+_FILL = """
+import json, sys, tensorflow as tf, tensorflow_text
+serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+out = serve(text=tf.constant(json.load(sys.stdin)))
+words, scores = (out[name].numpy()[:, 0] for name in ("words", "scores"))
+print(json.dumps([[[word.decode() for word in row] for row in words], scores.tolist()]))
+"""
+
+
+def fill_in_a_fresh_process(saved_model, masked_sentences):
+    """Loads an export in a new Python process and fills (sentence, true word) pairs."""
+    texts = [text for text, _ in masked_sentences]
+    run = subprocess.run(
+        [sys.executable, "-c", _FILL, saved_model],
+        input=json.dumps(texts),
+        capture_output=True,
+        text=True,
+    )
+    if run.returncode:
+        raise RuntimeError(f"The export in {saved_model} must load in a fresh process. {run.stderr}")
+    words, scores = json.loads(run.stdout.splitlines()[-1])
+    return [
+        {"text": text, "true_word": true, "words": row, "scores": numbers}
+        for (text, true), row, numbers in zip(masked_sentences, words, scores, strict=True)
+    ]
+
+
+def draw_history(history, unigram_entropy, path):
+    """Draws training and held-out masked LM loss over steps."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    steps = [row["step"] for row in history]
+    axes.plot(steps, [row["masked_lm_cross_entropy"] for row in history], label="training")
+    axes.plot(steps, [row["val_masked_lm_cross_entropy"] for row in history], "o-", label="held out")
+    axes.axhline(unigram_entropy, color="grey", ls="--", label="unigram entropy of held-out targets")
+    axes.set(xlabel="step", ylabel="masked LM loss (nats per masked token)")
+    axes.legend()
+    axes.grid(alpha=0.3)
+    with tf.io.gfile.GFile(path, "wb") as file:
+        figure.savefig(file, format="png", dpi=120)
