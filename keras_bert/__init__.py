@@ -1,8 +1,14 @@
 """BERT whole on TensorFlow and Keras 3: pretraining, fine-tuning, embeddings, serving."""
 
 from keras_bert.config import EncoderConfig as EncoderConfig
+from keras_bert.data.builtin import builtin_documents as builtin_documents
+from keras_bert.data.corpus import build_corpus as build_corpus
+from keras_bert.data.pretraining import NextSentenceData as NextSentenceData
 from keras_bert.models.encoder import BertEncoder as BertEncoder
 from keras_bert.models.pretrainer import BertPretrainer as BertPretrainer
+from keras_bert.serving import export_saved_model as export_saved_model
+from keras_bert.text.vocabulary import train_vocabulary as train_vocabulary
+from keras_bert.text.wordpiece import WordPieceTokenizer as WordPieceTokenizer
 from keras_bert.training.optimizers import AdamW as AdamW
 from keras_bert.training.optimizers import WarmupLinearDecay as WarmupLinearDecay
 

@@ -1,12 +1,14 @@
 """Shared fixtures: tiny shapes that every test file may use."""
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
 
 from keras_bert.config import EncoderConfig
 
-# The warning filters of pyproject.toml hold for the tests; a fresh process gets these settings.
+ROOT = Path(__file__).parents[1]
 VOCAB, ROWS, LENGTH, PREDICTIONS = 23, 3, 7, 2
 
 

@@ -226,7 +226,7 @@ def test_evaluation_has_every_example_once_and_a_known_size(data):
     sizes = [len(x["token_ids"]) for x, _, _ in batches.as_numpy_iterator()]
     assert sum(sizes) == len(data)
     assert int(batches.cardinality()) == len(sizes) == -(-len(data) // 50)
-    some = data.evaluation_batches(50, max_examples=70)
+    some = data.evaluation_batches(50, examples=70)
     assert [len(x["token_ids"]) for x, _, _ in some] == [50, 20]
     assert int(data.training_batches(8).cardinality()) == -1  # infinite
 
@@ -244,7 +244,7 @@ def test_keras_counts_what_it_sees(data, toy_config):
     model.compile(AdamW(1e-3))
     model.fit(data.training_batches(4), epochs=2, steps_per_epoch=3, verbose=0)
     assert int(model.optimizer.iterations) == 6
-    batches = data.evaluation_batches(30, max_examples=100)
+    batches = data.evaluation_batches(30, examples=100)
     figures = model.evaluate(batches, return_dict=True, verbose=0)
     total = weight = right = 0
     for x, y, w in batches.as_numpy_iterator():

@@ -100,15 +100,19 @@ class NextSentenceData:
         shaped = positions.map(lambda x: tf.ensure_shape(x, [batch_size]))
         return shaped.map(self._shuffled, tf.data.AUTOTUNE).prefetch(2)
 
-    def evaluation_batches(self, batch_size, max_examples=None):
-        """Every example once, in order, with the draws of epoch 0; the last batch may be smaller.
+    def evaluation_batches(self, batch_size, examples=None):
+        """A fixed number of examples, always the same; the last batch may be smaller.
 
-        With `max_examples`, that many, evenly spread over the corpus.
+        Args:
+            batch_size: Rows in a batch.
+            examples: None for each chunk once. Fewer are spread evenly over the corpus; more go over it
+                again, with other pairs and masks.
         """
-        count = min(len(self), max_examples or len(self))
-        chosen = np.arange(count, dtype="int64") * len(self) // count
-        positions = tf.data.Dataset.from_tensor_slices(chosen).batch(batch_size)
-        return positions.map(lambda x: self.examples(tf.zeros_like(x), x), tf.data.AUTOTUNE).prefetch(2)
+        count = examples or len(self)
+        order = np.arange(count, dtype="int64")
+        epochs, chunks = np.divmod(order if count > len(self) else order * len(self) // count, len(self))
+        batches = tf.data.Dataset.from_tensor_slices((epochs, chunks)).batch(batch_size)
+        return batches.map(self.examples, tf.data.AUTOTUNE).prefetch(2)
 
     def fill_rate(self, examples=512):
         """Share of slots that hold real tokens, over the first examples of the training order."""

@@ -1,0 +1,40 @@
+"""README.md: its Python runs as it stands, and it names what exists."""
+
+import re
+from pathlib import Path
+
+from conftest import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_fit_example_runs(capsys):
+    """As written, but for fewer steps."""
+    code = BLOCKS[0]
+    assert "steps_per_epoch=100" in code
+    exec(code.replace("steps_per_epoch=100", "steps_per_epoch=2"), {})
+    printed = capsys.readouterr().out.splitlines()[-1]
+    words = eval(printed)[0][0]
+    assert len(words) == 5
+    assert all(0 < score < 1 for _, score in words)
+
+
+def test_the_encoder_example_runs():
+    import numpy as np
+
+    from keras_bert import BertEncoder, EncoderConfig
+
+    names = {
+        "BertEncoder": BertEncoder,
+        "EncoderConfig": EncoderConfig,
+        "ids": np.ones((1, 3), "int32"),
+        "mask": np.ones((1, 3), "int32"),
+    }
+    exec(BLOCKS[1].replace("bert_base", "bert_tiny"), names)
+    assert names["states"].shape == (1, 3, 128)
+
+
+def test_files_that_are_named_exist():
+    for name in re.findall(r"(?:tools|tests)/[\w/]+\.(?:py|toml)", README):
+        assert Path(ROOT, name).exists(), name
