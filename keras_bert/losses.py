@@ -1,21 +1,31 @@
 """Losses, one number per element: the weights of a batch decide what counts, never its shape."""
 
-import keras
+from keras import ops
 
 
-def sparse_cross_entropy(name="sparse_cross_entropy"):
-    """Cross-entropy of integer labels under logits, averaged over the elements' weights.
-
-    Keras's default reduction divides by the number of elements, so a masked LM's loss and gradients
-    would shrink with every padded prediction; this one divides by the sum of `sample_weight`. A batch
-    whose weights are all 0 has loss 0 and finite gradients.
+def sparse_cross_entropy(labels, logits):
+    """Cross-entropy in nats of integer labels under logits.
 
     Shapes (C classes):
-        y_true         (...)     int
-        y_pred         (..., C)  float, logits
-        sample_weight  (...)     float
-        returns        ()        float32
+        labels   (...)     int
+        logits   (..., C)  float
+        returns  (...)     float32
     """
-    return keras.losses.SparseCategoricalCrossentropy(
-        from_logits=True, reduction="mean_with_sample_weight", name=name
-    )
+    return ops.sparse_categorical_crossentropy(labels, ops.cast(logits, "float32"), from_logits=True)
+
+
+def weighted_mean(values, weights=None):
+    """sum(values * weights) / sum(weights); 0, with finite gradients, where all weights are 0.
+
+    Keras's default reduction divides by the number of elements instead, so that a masked LM's loss and
+    gradients shrink with every padded prediction.
+
+    Shapes:
+        values   (...)  float
+        weights  (...)  float, or None: all 1
+        returns  ()     float
+    """
+    if weights is None:
+        return ops.mean(values)
+    weights = ops.cast(weights, values.dtype)
+    return ops.divide_no_nan(ops.sum(values * weights), ops.sum(weights))

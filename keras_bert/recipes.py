@@ -285,10 +285,10 @@ def _fit(recipe, model, data, held_out):
     if step:
         print(f"Going on from step {step:,}.")
     shown = {
-        "masked_lm_cross_entropy": "masked LM loss",
+        "masked_lm_loss": "masked LM loss",
         "masked_lm_accuracy": "accuracy",
         "sentence_accuracy": "sentence accuracy",
-        "val_masked_lm_cross_entropy": "held-out loss",
+        "val_masked_lm_loss": "held-out loss",
     }
     tokens = recipe.batch_size * recipe.max_length * data.fill_rate()
     saver = SaveState(state, history or [])
@@ -316,13 +316,13 @@ def _evaluate(recipe, model, held_out):
     for _, y, weights in batches.as_numpy_iterator():
         np.add.at(counts, y["masked_lm"], weights["masked_lm"])
     shares = counts[counts > 0] / counts.sum()
-    loss = figures["masked_lm_cross_entropy"]
+    loss = figures["masked_lm_loss"]
     return {
         "masked_lm_loss": loss,
         "unigram_entropy": float(-(shares * np.log(shares)).sum()),
         "bits_per_character": loss / np.log(2) / held_out.characters_per_token,
         "masked_lm_accuracy": figures["masked_lm_accuracy"],
-        "sentence_loss": figures["sentence_cross_entropy"],
+        "sentence_loss": figures["sentence_loss"],
         "sentence_accuracy": figures["sentence_accuracy"],
         "targets": int(counts.sum()),
     }
@@ -380,8 +380,8 @@ def draw_history(history, unigram_entropy, path):
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
     steps = [row["step"] for row in history]
-    axes.plot(steps, [row["masked_lm_cross_entropy"] for row in history], label="training")
-    axes.plot(steps, [row["val_masked_lm_cross_entropy"] for row in history], "o-", label="held out")
+    axes.plot(steps, [row["masked_lm_loss"] for row in history], label="training")
+    axes.plot(steps, [row["val_masked_lm_loss"] for row in history], "o-", label="held out")
     axes.axhline(unigram_entropy, color="grey", ls="--", label="unigram entropy of held-out targets")
     axes.set(xlabel="step", ylabel="masked LM loss (nats per masked token)")
     axes.legend()

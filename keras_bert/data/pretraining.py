@@ -98,7 +98,7 @@ class NextSentenceData:
         """Endless shuffled batches, from that of `start_step` on: each epoch meets each chunk once."""
         positions = tf.data.Dataset.counter(start_step * batch_size).batch(batch_size)
         shaped = positions.map(lambda x: tf.ensure_shape(x, [batch_size]))
-        return shaped.map(self._shuffled, tf.data.AUTOTUNE).prefetch(2)
+        return _in_background(shaped, self._shuffled)
 
     def evaluation_batches(self, batch_size, examples=None):
         """A fixed number of examples, always the same; the last batch may be smaller.
@@ -112,7 +112,7 @@ class NextSentenceData:
         order = np.arange(count, dtype="int64")
         epochs, chunks = np.divmod(order if count > len(self) else order * len(self) // count, len(self))
         batches = tf.data.Dataset.from_tensor_slices((epochs, chunks)).batch(batch_size)
-        return batches.map(self.examples, tf.data.AUTOTUNE).prefetch(2)
+        return _in_background(batches, self.examples)
 
     def fill_rate(self, examples=512):
         """Share of slots that hold real tokens, over the first examples of the training order."""
@@ -189,6 +189,17 @@ class NextSentenceData:
         b_starts = tf.where(is_random, r_starts, a_ends)
         b_ends = tf.where(is_random, r_ends, b_ends)
         return a_starts, a_ends, b_starts, b_ends, tf.cast(is_random, tf.int32)
+
+
+def _in_background(dataset, function):
+    """Maps in other threads, some batches ahead.
+
+    Without tf.data's autotuning: its thread sleeps twice as long each time, and whoever closes the
+    iterator waits until it wakes, which holds up the end of `fit` by as much as half of its time.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.map(function, tf.data.AUTOTUNE).prefetch(4).with_options(options)
 
 
 def _below(limit, *keys):

@@ -50,11 +50,10 @@ class SelfAttention(keras.layers.Layer):
         qkv = ops.matmul(states, ops.reshape(self.qkv_kernel, (width, 3 * width)))
         qkv = layout.to_rows(qkv + ops.reshape(self.qkv_bias, (3 * width,)))  # (B, T, 3 * D)
         qkv = ops.reshape(qkv, (layout.rows, layout.length, 3, heads, head_width))
-        query = ops.transpose(qkv[:, :, 0], (0, 2, 1, 3))  # (B, H, T, K)
-        key = ops.transpose(qkv[:, :, 1], (0, 2, 3, 1))  # (B, H, K, T)
-        value = ops.transpose(qkv[:, :, 2], (0, 2, 1, 3))  # (B, H, T, K)
+        # transposed before it is taken apart: the gradient of a slice would fill the rest with zeros
+        query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)  # (B, H, T, K)
 
-        scores = ops.matmul(query * head_width**-0.5, key)  # (B, H, T, T)
+        scores = ops.matmul(query * head_width**-0.5, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, T, T)
         scores = ops.cast(scores, "float32")
         # A finite floor: a row of nothing but padding gets equal weights instead of 0 / 0.
         scores = ops.where(layout.padding_mask[:, None, None, :], scores, -1e9)

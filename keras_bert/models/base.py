@@ -1,12 +1,17 @@
-"""What every model around the encoder shares: its config in and out, and losses by default."""
+"""What every model around the encoder shares: its config in and out, its losses and its figures."""
 
 import keras
 
 from keras_bert.config import EncoderConfig
+from keras_bert.losses import weighted_mean
 
 
 class BertModel(keras.Model):
-    """A model made of an encoder and heads.
+    """A model made of an encoder and heads, with losses and metrics of its own.
+
+    Compiled without a `loss`, it minimises the sum of `element_figures`'s losses, each a mean over the
+    sample weights, and reports every figure as a sum over the data set divided by the sum of weights.
+    Both come from one computation. (Keras's own `loss` entry is a mean of batch means.)
 
     Args:
         config: An EncoderConfig.
@@ -21,25 +26,38 @@ class BertModel(keras.Model):
         self.encoder = encoder
         self.supports_jit = encoder.supports_jit
         self.tokenizer = tokenizer
+        self.figures = {}
 
-    def default_losses(self):
-        """{output name: loss}"""
+    def element_figures(self, name, labels, outputs):
+        """Figures of the output `name`, one number for each element; "loss" is what training minimises.
+
+        Returns:
+            {"loss": (...), another figure: (...), ...}
+        """
         raise NotImplementedError
 
-    def default_metrics(self):
-        """{output name: [metrics]}, for `weighted_metrics`"""
-        raise NotImplementedError
-
-    def compile(self, optimizer="adamw", loss=None, weighted_metrics=None, **kwargs):
-        """`keras.Model.compile`, with the model's own losses and metrics where none are given."""
-        super().compile(
-            optimizer=optimizer,
-            loss=self.default_losses() if loss is None else loss,
-            weighted_metrics=self.default_metrics() if weighted_metrics is None else weighted_metrics,
-            **kwargs,
-        )
+    def compile(self, optimizer="adamw", **kwargs):
+        """`keras.Model.compile`; `loss` and metrics are only needed to replace the model's own."""
+        super().compile(optimizer=optimizer, **kwargs)
         # Built now, a checkpoint can be restored before the first step, and `fit` traces once.
         self.optimizer.build(self.trainable_variables)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        if self.loss is not None:
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        total = 0.0
+        for name, outputs in y_pred.items():
+            weights = None if sample_weight is None else sample_weight[name]
+            figures = self.element_figures(name, y[name], outputs)
+            total += weighted_mean(figures["loss"], weights)
+            for figure, values in figures.items():
+                self._mean(f"{name}_{figure}").update_state(values, weights)
+        return total
+
+    def _mean(self, name):
+        if name not in self.figures:
+            self.figures[name] = keras.metrics.Mean(name=name)
+        return self.figures[name]
 
     def compile_from_config(self, config):
         """What loading calls; Keras's own would not call a `compile` that is overridden."""

@@ -7,7 +7,7 @@ from keras import ops
 from keras_bert.layers.embeddings import initializer
 from keras_bert.layers.heads import MaskedLMHead
 from keras_bert.losses import sparse_cross_entropy
-from keras_bert.metrics import sparse_metrics
+from keras_bert.metrics import sparse_accuracy
 from keras_bert.models.base import BertModel
 from keras_bert.models.encoder import BertEncoder
 from keras_bert.models.filling import fill_masks
@@ -86,8 +86,8 @@ class BertPretrainer(BertModel):
             for words, scores in zip(out["words"].numpy(), out["scores"].numpy(), strict=True)
         ]
 
-    def default_losses(self):
-        return {name: sparse_cross_entropy() for name in ("masked_lm", "sentence")}
-
-    def default_metrics(self):
-        return {name: sparse_metrics() for name in ("masked_lm", "sentence")}
+    def element_figures(self, name, labels, outputs):
+        return {
+            "loss": sparse_cross_entropy(labels, outputs),
+            "accuracy": sparse_accuracy(labels, outputs),
+        }
