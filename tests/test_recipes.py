@@ -57,6 +57,7 @@ def recipe(tmp_path_factory):
         warmup_steps=1,
         dropout=0.1,
         evaluate_examples=16,
+        final_examples=100,
     )
 
 
@@ -89,14 +90,14 @@ def test_a_run_leaves_everything_it_promises(recipe, report):
     assert list((folder / "logs").rglob("events*"))
 
 
-def test_the_report_is_counted_over_all_held_out_targets(recipe, report):
+def test_the_report_is_counted_over_its_targets(recipe, report):
     """The figures again, from the saved model and a plain loop."""
     tokenizer = recipes.make_tokenizer(recipe)
     held_out = recipes.make_examples(recipe, tokenizer, "held_out")
     model = keras.models.load_model(Path(recipe.workdir) / "model.keras")
     total = weight = 0.0
     targets = []
-    for x, y, w in held_out.evaluation_batches(8).as_numpy_iterator():
+    for x, y, w in held_out.evaluation_batches(8, recipe.final_examples).as_numpy_iterator():
         log_probs = tf.nn.log_softmax(model(x)["masked_lm"]).numpy()
         picked = np.take_along_axis(log_probs, y["masked_lm"][..., None], -1)[..., 0]
         total -= (picked * w["masked_lm"]).sum()
@@ -195,7 +196,7 @@ def test_help_documents_every_setting():
     run = subprocess.run([sys.executable, TOOL, "--help"], capture_output=True, text=True, check=True)
     for field in dataclasses.fields(PretrainRecipe):
         assert f"--{field.name.replace('_', '-')}" in run.stdout, field.name
-    assert "Share of tokens to predict." in run.stdout
+    assert "Share of tokens to predict in training." in run.stdout
 
 
 @pytest.mark.parametrize(

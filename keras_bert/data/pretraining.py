@@ -110,9 +110,15 @@ class NextSentenceData:
         """
         count = examples or len(self)
         order = np.arange(count, dtype="int64")
-        epochs, chunks = np.divmod(order if count > len(self) else order * len(self) // count, len(self))
+        epochs, chunks = np.divmod(
+            order if count > len(self) else order * len(self) // count, len(self)
+        )
         batches = tf.data.Dataset.from_tensor_slices((epochs, chunks)).batch(batch_size)
         return _in_background(batches, self.examples)
+
+    def word_counts(self):
+        """How often each entry of the vocabulary occurs in the corpus, (V,)."""
+        return np.bincount(self._tokens.numpy(), minlength=self.tokenizer.vocabulary_size)
 
     def fill_rate(self, examples=512):
         """Share of slots that hold real tokens, over the first examples of the training order."""

@@ -1,6 +1,7 @@
 """Heads that turn encoder states into word scores."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_bert.layers.activations import ACTIVATIONS
@@ -47,6 +48,18 @@ class MaskedLMHead(keras.layers.Layer):
         self.norm.build((None, width))
         # autocast would round the bias to bfloat16 before the float32 sum
         self.bias = self.add_weight((words,), "zeros", name="bias", autocast=False)
+
+    def start_from_counts(self, counts):
+        """Sets the bias to the log frequencies of the words.
+
+        Training then begins at the unigram entropy of the text, not at log V, and need not spend its
+        first steps on moving thousands of biases.
+
+        Shapes (V words):
+            counts  (V,)  how often each word occurs in the text
+        """
+        logs = np.log(np.asarray(counts, "float64") + 1)
+        self.bias.assign(logs - logs.mean())
 
     def call(self, states, positions, table):
         rows, length, width = ops.shape(states)

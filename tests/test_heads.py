@@ -1,0 +1,57 @@
+"""keras_bert.layers.heads, losses and metrics: values against plain loops, refusals of shape."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_bert.layers.heads import MaskedLMHead
+from keras_bert.losses import sparse_cross_entropy, weighted_mean
+from keras_bert.metrics import sparse_accuracy
+
+RNG = np.random.default_rng(0)
+STATES = RNG.normal(size=(2, 5, 4)).astype("float32")
+POSITIONS = np.array([[1, 4, 0], [2, 0, 0]], "int32")
+TABLE = RNG.normal(size=(7, 4)).astype("float32")
+
+
+def test_logits_match_a_plain_loop():
+    head = MaskedLMHead(activation="tanh")
+    logits = head(STATES, POSITIONS, TABLE).numpy()
+    for (b, p), position in np.ndenumerate(POSITIONS):
+        x = np.tanh(STATES[b, position] @ head.dense.kernel.numpy())
+        x = (x - x.mean()) / x.std()
+        np.testing.assert_allclose(logits[b, p], TABLE @ x, atol=1e-5)
+
+
+def test_the_bias_starts_at_log_frequencies():
+    head = MaskedLMHead()
+    head.build(STATES.shape, POSITIONS.shape, TABLE.shape)
+    head.start_from_counts([0, 9, 99, 0, 0, 0, 0])
+    bias = head.bias.numpy()
+    np.testing.assert_allclose(bias[1:3] - bias[0], np.log([10, 100]), rtol=1e-6)
+    assert bias.mean() == pytest.approx(0, abs=1e-6)
+
+
+def test_building_leaves_the_config_alone():
+    head = MaskedLMHead(activation="relu", epsilon=1e-5)
+    before = head.get_config()
+    head(STATES, POSITIONS, TABLE)
+    assert MaskedLMHead.from_config(head.get_config()).get_config() == before
+
+
+def test_elements_match_keras():
+    labels = RNG.integers(0, 7, (2, 3))
+    logits = RNG.normal(size=(2, 3, 7)).astype("float32")
+    losses = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
+    np.testing.assert_allclose(sparse_cross_entropy(labels, logits), losses(labels, logits), rtol=1e-5)
+    hits = logits.argmax(-1) == labels
+    np.testing.assert_array_equal(sparse_accuracy(labels, logits), hits)
+
+
+def test_weighted_mean_by_hand():
+    values = np.array([[1.0, 2.0], [3.0, 100.0]], "float32")
+    assert float(weighted_mean(values, np.array([[1, 0.5], [2, 0]], "float32"))) == pytest.approx(
+        8 / 3.5
+    )
+    assert float(weighted_mean(values, np.zeros((2, 2), "float32"))) == 0
+    assert float(weighted_mean(values)) == pytest.approx(26.5)
