@@ -51,7 +51,7 @@ class PretrainRecipe:
     """Of a corpus of your own, each document whose number is a multiple of this is held out."""
     vocabulary: str | None = None
     """A vocab.txt; None trains one on the corpus."""
-    vocab_size: int = 8000
+    vocab_size: int = 4000
     """Entries of a vocabulary that is trained."""
     lowercase: bool = True
     """Whether text is lower-cased and loses its accents."""
@@ -59,9 +59,9 @@ class PretrainRecipe:
     # --- model
     preset: str = "bert_tiny"
     """Size of the encoder: bert_tiny, bert_mini, bert_small, bert_medium, bert_base, bert_large."""
-    dropout: float = 0.1
+    dropout: float = 0.0
     """Dropout everywhere in the encoder; little text seen once needs none."""
-    initializer_range: float = 0.02
+    initializer_range: float = 0.06
     """Standard deviation of the initial weights; narrow models learn sooner from more than 0.02."""
     hidden_act: str = "gelu"
     """Nonlinearity of the feed-forward layers."""
@@ -71,11 +71,11 @@ class PretrainRecipe:
     """Keras dtype policy: float32, mixed_bfloat16 or mixed_float16."""
 
     # --- examples
-    max_length: int = 128
+    max_length: int = 32
     """Tokens in a row."""
-    max_predictions: int = 20
+    max_predictions: int = 12
     """Most predictions in a row."""
-    masking_rate: float = 0.15
+    masking_rate: float = 0.4
     """Share of tokens to predict in training. Held-out figures are always those of BERT's 15 %, so that
     runs can be compared."""
     whole_words: bool = False
@@ -86,11 +86,11 @@ class PretrainRecipe:
     # --- training
     batch_size: int = 32
     """Rows in a batch."""
-    steps: int = 2000
+    steps: int = 2500
     """Optimizer steps of the whole run."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     """Peak of the learning rate."""
-    warmup_steps: int = 200
+    warmup_steps: int = 100
     """Steps until the peak; from there the rate falls linearly to 0."""
     weight_decay: float = 0.01
     """Decoupled weight decay; biases and norms are spared."""

@@ -204,6 +204,7 @@ def test_help_documents_every_setting():
     [
         (["--corpus", "nowhere/*.txt"], "matches none"),
         (["--vocabulary", "nowhere.txt"], "vocabulary must be an existing file"),
+        (["--vocabulary", "poor.txt"], "must hold.*without .MASK."),
         (["--max-length", "600"], "max_length=600, bert_tiny has 512"),
         (["--save-every", "3"], "save_every=3, steps=4"),
         (["--preset", "bert_tny"], "did you mean 'bert_tiny'"),
@@ -223,6 +224,7 @@ def test_bad_input_is_one_line_that_says_what_to_do(
         folder = Path(name)
         folder.mkdir(exist_ok=True)
         (folder / "a.txt").write_bytes(content)
+    Path("poor.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nword\n")
     base = {**dataclasses.asdict(recipe), "workdir": str(tmp_path / "work"), "held_out_every": 2}
     if "--vocabulary" not in flags and "--vocab-size" not in flags:
         base["vocabulary"] = f"{recipe.workdir}/vocab.txt"

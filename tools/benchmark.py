@@ -3,7 +3,7 @@
     python tools/benchmark.py pretrain           # one training step of masked LM, against keras-hub
     python tools/benchmark.py pretrain --fill 0.7 --rounds 9
 
-Wall time on shared machines is noisy and sometimes throttled: CPU seconds of all threads are printed too.
+Wall time on shared machines is noisy and sometimes throttled, so CPU seconds (all threads) are printed.
 """
 
 import argparse

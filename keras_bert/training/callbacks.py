@@ -1,5 +1,6 @@
 """Callbacks for `fit`: the saved state, and a progress bar that shows what matters."""
 
+import sys
 import time
 
 import keras
@@ -26,21 +27,25 @@ class SaveState(keras.callbacks.Callback):
 
 
 class Progress(keras.callbacks.Callback):
-    """A progress bar over the whole run: chosen metrics and tokens per second.
+    """Chosen metrics and tokens per second: a bar over the whole run, or a line an epoch in a log file.
 
     The rate is also added to the logs as `tokens_per_second`, for the callbacks that come after.
 
     Args:
         steps: Steps of the whole run.
         tokens_per_step: Real tokens in a batch, on average.
-        shown: {name in the logs: name on the bar}
+        shown: {name in the logs: name to show}
     """
 
     def __init__(self, steps, tokens_per_step, shown):
         super().__init__()
-        self.bar = keras.utils.Progbar(steps, stateful_metrics=[*shown.values(), "tokens/s"])
+        self.steps = steps
         self.tokens_per_step = tokens_per_step
         self.shown = shown
+        self.bar = None
+        if sys.stdout.isatty():
+            # the newest value of each: the metrics are means already
+            self.bar = keras.utils.Progbar(steps, stateful_metrics=[*shown.values(), "tokens/s"])
 
     def on_epoch_begin(self, epoch, logs=None):
         self.first = self.done = int(self.model.optimizer.iterations)
@@ -48,20 +53,20 @@ class Progress(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.done = self.first + batch + 1
-        self._show(logs, finalize=False)
+        tokens = (self.done - self.first) * self.tokens_per_step
+        self.tokens_per_second = tokens / (time.perf_counter() - self.start)
+        if self.bar:
+            self.bar.update(self.done, self._values(logs), finalize=False)
 
     def on_epoch_end(self, epoch, logs=None):
-        logs["tokens_per_second"] = self.rate
-        self._show(logs, finalize=self.done == self.bar.target)
+        logs["tokens_per_second"] = self.tokens_per_second  # of training alone, as of its last batch
+        values = self._values(logs)
+        if self.bar:
+            self.bar.update(self.done, values, finalize=self.done == self.steps)
+        else:
+            line = ", ".join(f"{name} {value:.4g}" for name, value in values)
+            print(f"step {self.done:,} of {self.steps:,}: {line}", flush=True)
 
-    @property
-    def rate(self):
-        """Tokens per second since the epoch began, validation left out."""
-        return self._rate
-
-    def _show(self, logs, finalize):
-        if not finalize and self.done > self.first:
-            elapsed = time.perf_counter() - self.start
-            self._rate = (self.done - self.first) * self.tokens_per_step / elapsed
+    def _values(self, logs):
         values = [(short, float(logs[name])) for name, short in self.shown.items() if name in logs]
-        self.bar.update(self.done, [*values, ("tokens/s", round(self._rate))], finalize)
+        return [*values, ("tokens/s", self.tokens_per_second)]
