@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import json
+import typing
 
 from keras_bert.files import read_text, write_atomically
 
@@ -77,8 +78,7 @@ class EncoderConfig:
     use_pooler: bool = True
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
-            self._check_type(field.name, field.type)
+        check_field_types(self)
         for name in (
             "vocab_size",
             "hidden_size",
@@ -126,14 +126,6 @@ class EncoderConfig:
                 "`position_offset` must leave rows of the position table. Received: position_offset="
                 f"{self.position_offset}, max_position_embeddings={self.max_position_embeddings}."
             )
-
-    def _check_type(self, name, annotation):
-        value = getattr(self, name)
-        kinds = getattr(annotation, "__args__", (annotation,))  # `int | None` has two
-        whole_number_for_float = float in kinds and type(value) is int
-        if type(value) not in kinds and not whole_number_for_float:
-            expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
-            raise ValueError(f"`{name}` must be {expected}. Received: {value!r}.")
 
     @property
     def embedding_width(self):
@@ -188,6 +180,19 @@ class EncoderConfig:
     def save(self, path):
         """Writes the fields as JSON."""
         write_atomically(path, json.dumps(self.to_dict(), indent=2) + "\n")
+
+
+def check_field_types(settings):
+    """Refuses a dataclass whose values are not of their annotated types (whole numbers are floats)."""
+    for field in dataclasses.fields(settings):
+        value, kinds = getattr(settings, field.name), typing.get_args(field.type) or (field.type,)
+        if typing.get_origin(field.type) is typing.Literal:
+            fits, expected = value in kinds, " or ".join(map(repr, kinds))
+        else:
+            fits = type(value) in kinds or (float in kinds and type(value) is int)
+            expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+        if not fits:
+            raise ValueError(f"`{field.name}` must be {expected}. Received: {value!r}.")
 
 
 def _did_you_mean(name, names):

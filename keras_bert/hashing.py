@@ -29,7 +29,7 @@ def fold(*keys):
     """
     bits = np.uint32(0x9E3779B9)
     for key in keys:
-        key = np.uint32(key) if isinstance(key, int) else ops.cast(key, "uint32")
+        key = np.uint32(key & 0xFFFFFFFF) if isinstance(key, int) else ops.cast(key, "uint32")
         bits = mix(ops.convert_to_tensor(bits ^ key) * np.uint32(0x85EBCA6B) + np.uint32(1))
     return bits
 

@@ -4,9 +4,9 @@ from keras import ops
 
 
 def sparse_accuracy(labels, logits):
-    """1.0 where the label's logit is the highest, else 0.0.
+    """1.0 where the label's logit is the highest, else 0.0; a tie of n classes counts 1 / n.
 
-    Compares it with the maximum: Keras's argmax makes three more passes over the logits.
+    Comparing with the maximum is cheaper than Keras's argmax, and has no favourite among equals.
 
     Shapes (C classes):
         labels   (...)     int
@@ -14,4 +14,6 @@ def sparse_accuracy(labels, logits):
         returns  (...)     float32
     """
     label_logits = ops.take_along_axis(logits, ops.cast(labels, "int32")[..., None], axis=-1)[..., 0]
-    return ops.cast(label_logits >= ops.max(logits, axis=-1), "float32")
+    best = ops.max(logits, axis=-1)
+    ties = ops.sum(ops.cast(logits == best[..., None], "float32"), axis=-1)
+    return ops.where(label_logits == best, 1 / ops.maximum(ties, 1.0), 0.0)

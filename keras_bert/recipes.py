@@ -1,7 +1,11 @@
 """Recipes: every setting of a run as one frozen value, and the functions that assemble and run them."""
 
+import argparse
 import dataclasses
+import io
+import itertools
 import json
+import os
 import posixpath
 import subprocess
 import sys
@@ -12,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_bert.config import EncoderConfig
+from keras_bert.config import EncoderConfig, check_field_types
 from keras_bert.data.builtin import builtin_documents
 from keras_bert.data.corpus import build_corpus
 from keras_bert.data.pretraining import NextSentenceData
@@ -62,7 +66,7 @@ class PretrainRecipe:
     dropout: float = 0.0
     """Dropout everywhere in the encoder; little text seen once needs none."""
     initializer_range: float = 0.06
-    """Standard deviation of the initial weights; narrow models learn sooner from more than 0.02."""
+    """Standard deviation of the initial weights. 0.06 suits a width of 128; BERT's 0.02 suits 768."""
     hidden_act: str = "gelu"
     """Nonlinearity of the feed-forward layers."""
     layout: Literal["dense", "unpadded"] = "unpadded"
@@ -73,8 +77,8 @@ class PretrainRecipe:
     # --- examples
     max_length: int = 32
     """Tokens in a row."""
-    max_predictions: int = 12
-    """Most predictions in a row."""
+    max_predictions: int | None = None
+    """Most predictions in a row; None for as many as the rate asks for in a full one."""
     masking_rate: float = 0.4
     """Share of tokens to predict in training. Held-out figures are always those of BERT's 15 %, so that
     runs can be compared."""
@@ -110,7 +114,15 @@ class PretrainRecipe:
     """Held-out examples for the report; beyond one pass, pairs and masks are drawn anew."""
 
     def __post_init__(self):
-        for name in ("steps", "save_every", "batch_size", "evaluate_examples", "final_examples"):
+        check_field_types(self)
+        for name in (
+            "steps",
+            "save_every",
+            "keep",
+            "batch_size",
+            "evaluate_examples",
+            "final_examples",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1. Received: {getattr(self, name)}.")
         if self.steps % self.save_every:
@@ -120,26 +132,56 @@ class PretrainRecipe:
             )
         if self.held_out_every < 2:
             raise ValueError(f"`held_out_every` must be at least 2. Received: {self.held_out_every}.")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"`seed` must lie in [0, 2**32). Received: {self.seed}.")
+        if not self.learning_rate > 0:
+            raise ValueError(f"`learning_rate` must be positive. Received: {self.learning_rate}.")
+        longest = self.encoder_config().max_length
+        if self.max_length > longest:
+            raise ValueError(
+                "`max_length` must not exceed the position table of the preset. "
+                f"Received: max_length={self.max_length}, {self.preset} has {longest}."
+            )
+        keras.dtype_policies.get(self.dtype)
+        self.schedule()
+
+    def encoder_config(self, **overrides):
+        """The EncoderConfig of the run; its vocabulary's size and padding are known later."""
+        fields = {
+            "vocab_size": self.vocab_size,
+            "hidden_act": self.hidden_act,
+            "initializer_range": self.initializer_range,
+            "hidden_dropout_prob": self.dropout,
+            "attention_probs_dropout_prob": self.dropout,
+        }
+        return EncoderConfig.from_preset(self.preset, **{**fields, **overrides})
+
+    def schedule(self):
+        """The learning rate over steps."""
+        return WarmupLinearDecay(self.learning_rate, self.warmup_steps, self.steps)
+
+
+# What may differ when a run goes on: nothing of this reaches the weights.
+FREE_FIELDS = {"workdir", "keep", "evaluate_examples", "final_examples"}
 
 
 def parse_flags(recipe_class, argv=None, description=None):
     """Builds a recipe from its defaults, then `--recipe FILE.toml`, then flags."""
     import tyro
 
-    argv = list(sys.argv[1:] if argv is None else argv)
-    default = recipe_class()
-    if "--recipe" in argv:
-        at = argv.index("--recipe")
-        if at + 1 == len(argv):
-            raise ValueError("`--recipe` must be followed by a TOML file. Received: nothing.")
-        default = read_recipe(recipe_class, argv[at + 1])
-        del argv[at : at + 2]
-    return tyro.cli(recipe_class, args=argv, default=default, description=description)
+    files = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    files.add_argument("--recipe")
+    known, flags = files.parse_known_args(argv)
+    default = read_recipe(recipe_class, known.recipe) if known.recipe else recipe_class()
+    return tyro.cli(recipe_class, args=flags, default=default, description=description)
 
 
 def read_recipe(recipe_class, path):
     """Reads a TOML file of fields; unknown ones are an error."""
-    values = tomllib.loads(read_text(path))
+    try:
+        values = tomllib.loads(read_text(path, "The recipe"))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"The recipe must be TOML. Received: {path}: {error}.") from None
     names = [field.name for field in dataclasses.fields(recipe_class)]
     unknown = [name for name in values if name not in names]
     if unknown:
@@ -153,30 +195,32 @@ def pretrain(recipe):
     """Runs a recipe from text to a SavedModel that fills masks; goes on where it was interrupted.
 
     Writes into `recipe.workdir`: recipe.json, vocab.txt, states/, logs/ (TensorBoard), history.json,
-    loss.png, model.keras, saved_model/<version>/ and report.json.
+    loss.png, model.keras, saved_model/<version>/ and, last, report.json. A run that has its report is
+    finished: the report is returned.
 
     Returns:
         The report, a dict: held-out figures, the unigram entropy of the same targets, filled masks.
     """
     prepare_workdir(recipe)
+    report_path = _path(recipe, "report.json")
+    if tf.io.gfile.exists(report_path):
+        print(f"{recipe.workdir} holds a finished run; this is its report.")
+        return json.loads(read_text(report_path))
     keras.utils.set_random_seed(recipe.seed)
     tokenizer = make_tokenizer(recipe)
-    data, held_out = (
-        make_examples(recipe, tokenizer, "train"),
-        make_examples(recipe, tokenizer, "held_out"),
-    )
-    model = build_pretrainer(recipe, tokenizer)
+    data, held_out = (make_examples(recipe, tokenizer, split) for split in ("train", "held_out"))
+    model = make_pretrainer(recipe, tokenizer)
     model.masked_lm.start_from_counts(data.word_counts())
     history = _fit(recipe, model, data, held_out)
     print(f"\nEvaluating on {recipe.final_examples:,} held-out examples ...")
     report = _evaluate(recipe, model, held_out)
-    model.save(_path(recipe, "model.keras"))
+    write_atomically(_path(recipe, "history.json"), json.dumps(history, indent=1))
+    draw_history(history, report["unigram_entropy"], _path(recipe, "loss.png"))
+    _save(model, _path(recipe, "model.keras"))
     exported = export_saved_model(model, tokenizer, _path(recipe, "saved_model"))
     report["saved_model"] = exported
     report["filled"] = fill_in_a_fresh_process(exported, _masked_sentences(recipe, tokenizer, 5))
-    draw_history(history, report["unigram_entropy"], _path(recipe, "loss.png"))
-    write_atomically(_path(recipe, "history.json"), json.dumps(history, indent=1))
-    write_atomically(_path(recipe, "report.json"), json.dumps(report, indent=1))
+    write_atomically(report_path, json.dumps(report, indent=1))
     return report
 
 
@@ -202,10 +246,13 @@ def prepare_workdir(recipe):
         ) from error
     before = json.loads(read_text(path))
     changed = {
-        name: (before.get(name), value)
+        name: (before[name], value)
         for name, value in values.items()
-        if name != "workdir" and before.get(name) != value
+        if name not in FREE_FIELDS and before.get(name, value) != value
     }
+    if changed and not any(tf.io.gfile.exists(_path(recipe, name)) for name in ("vocab.txt", "states")):
+        write_atomically(path, json.dumps(values, indent=1) + "\n")  # nothing came of the run before
+        return
     if changed:
         listed = ", ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in changed.items())
         raise ValueError(
@@ -227,34 +274,42 @@ def _documents(recipe, split):
 
 
 def make_tokenizer(recipe):
-    """The vocabulary given, the one this run trained before, or a new one."""
-    if recipe.vocabulary is not None:
-        return WordPieceTokenizer(recipe.vocabulary, lowercase=recipe.lowercase)
+    """The tokenizer of a run: of the vocabulary given, the one that it trained before, or a new one."""
     path = _path(recipe, "vocab.txt")
-    if not tf.io.gfile.exists(path):
-        print(f"Training a vocabulary of {recipe.vocab_size} entries ...")
+    if tf.io.gfile.exists(path):
+        return WordPieceTokenizer(path, lowercase=recipe.lowercase)
+    words = recipe.vocabulary
+    if words is None:
+        print(f"Training a vocabulary of {recipe.vocab_size:,} entries ...")
         words = train_vocabulary(
             _documents(recipe, "train"), recipe.vocab_size, lowercase=recipe.lowercase
         )
-        WordPieceTokenizer(words, lowercase=recipe.lowercase).save_pretrained(recipe.workdir)
-    return WordPieceTokenizer(path, lowercase=recipe.lowercase)
+    tokenizer = WordPieceTokenizer(words, lowercase=recipe.lowercase)
+    tokenizer.save_pretrained(recipe.workdir)
+    return tokenizer
 
 
 def make_examples(recipe, tokenizer, split):
-    by_line = recipe.corpus != "builtin" and recipe.text_layout == "sentence_per_line"
-    corpus = build_corpus(
-        _documents(recipe, split), tokenizer, split_lines if by_line else split_sentences
-    )
-    data = NextSentenceData(
-        corpus,
-        tokenizer,
-        recipe.max_length,
-        recipe.max_predictions,
-        recipe.masking_rate if split == "train" else HELD_OUT_MASKING_RATE,
-        recipe.whole_words,
-        recipe.short_rate,
-        recipe.seed,
-    )
+    """The NextSentenceData of a split, "train" or "held_out"."""
+    try:
+        corpus = build_corpus(_documents(recipe, split), tokenizer, _splitter(recipe))
+        data = NextSentenceData(
+            corpus,
+            tokenizer,
+            recipe.max_length,
+            recipe.max_predictions if split == "train" else None,
+            recipe.masking_rate if split == "train" else HELD_OUT_MASKING_RATE,
+            recipe.whole_words,
+            recipe.short_rate,
+            recipe.seed,
+        )
+    except ValueError as error:
+        if recipe.corpus == "builtin":
+            raise
+        raise ValueError(
+            f"The {split} split of {recipe.corpus}: {error} "
+            f"(Every {recipe.held_out_every}th document is held out: see --held-out-every.)"
+        ) from error
     print(
         f"{split}: {corpus.documents:,} documents, {corpus.sentences:,} sentences, "
         f"{len(corpus.tokens):,} tokens, {len(data):,} examples; "
@@ -263,33 +318,33 @@ def make_examples(recipe, tokenizer, split):
     return data
 
 
-def build_pretrainer(recipe, tokenizer):
+def _splitter(recipe):
+    by_line = recipe.corpus != "builtin" and recipe.text_layout == "sentence_per_line"
+    return split_lines if by_line else split_sentences
+
+
+def make_pretrainer(recipe, tokenizer):
     """A compiled BertPretrainer for a recipe."""
-    config = EncoderConfig.from_preset(
-        recipe.preset,
-        vocab_size=tokenizer.vocabulary_size,
-        hidden_act=recipe.hidden_act,
-        initializer_range=recipe.initializer_range,
-        hidden_dropout_prob=recipe.dropout,
-        attention_probs_dropout_prob=recipe.dropout,
-        pad_token_id=tokenizer.pad_token_id,
+    config = recipe.encoder_config(
+        vocab_size=tokenizer.vocabulary_size, pad_token_id=tokenizer.pad_token_id
     )
-    if recipe.max_length > config.max_length:
-        raise ValueError(
-            "`max_length` must not exceed the position table of the preset. "
-            f"Received: max_length={recipe.max_length}, {recipe.preset} has {config.max_length}."
-        )
     model = BertPretrainer(config, recipe.layout, tokenizer, dtype=recipe.dtype)
-    schedule = WarmupLinearDecay(recipe.learning_rate, recipe.warmup_steps, recipe.steps)
-    model.compile(AdamW(schedule, recipe.weight_decay, global_clipnorm=recipe.global_clipnorm))
+    model.compile(AdamW(recipe.schedule(), recipe.weight_decay, global_clipnorm=recipe.global_clipnorm))
     return model
 
 
 def _fit(recipe, model, data, held_out):
     """Trains from the newest saved state on; an epoch is `save_every` steps."""
     state = TrainingState(_path(recipe, "states"), model, model.optimizer, recipe.keep)
-    step, history = state.restore()
-    decayed = [v.path for v in model.trainable_variables if model.optimizer.decays(v.path)]
+    step, notes = state.restore()
+    fingerprint = data.fingerprint()
+    if step and notes["data"] != fingerprint:
+        raise ValueError(
+            f"A run must go on with the text and vocabulary it began with. Received: others than those "
+            f"of step {step} in {recipe.workdir}. Choose another --workdir, or remove this one."
+        )
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # under loss scaling
+    decayed = [v.path for v in model.trainable_variables if optimizer.decays(v.path)]
     print(f"{model.count_params():,} parameters; weight decay on: {', '.join(decayed)}")
     if step:
         print(f"Going on from step {step:,}.")
@@ -300,7 +355,7 @@ def _fit(recipe, model, data, held_out):
         "val_masked_lm_loss": "held-out loss",
     }
     tokens = recipe.batch_size * recipe.max_length * data.fill_rate()
-    saver = SaveState(state, history or [])
+    saver = SaveState(state, notes["history"] if step else [], {"data": fingerprint})
     model.fit(
         data.training_batches(recipe.batch_size, start_step=step),
         initial_epoch=step // recipe.save_every,
@@ -337,21 +392,27 @@ def _evaluate(recipe, model, held_out):
     }
 
 
-def _masked_sentences(recipe, tokenizer, count):
-    """Held-out sentences of 9 to 16 words, a word near the middle of each behind a [MASK].
+def _save(model, path):
+    draft = path.replace(".keras", ".draft.keras")
+    model.save(draft)
+    tf.io.gfile.rename(draft, path, overwrite=True)
 
-    Only words that are one piece of the vocabulary are hidden: one [MASK] can bring them back.
+
+def _masked_sentences(recipe, tokenizer, count):
+    """(sentence with [MASK], hidden word) of up to `count` held-out sentences of 9 to 16 words.
+
+    Hidden is a word near the middle that is one piece of the vocabulary: one [MASK] can bring it back.
     """
-    pieces, sentences = set(tokenizer.vocabulary), []
-    for document in _documents(recipe, "held_out"):
-        words = split_sentences(tf.constant([document]))[0, 0].numpy().decode().split()
-        inner = [
-            i for i in range(1, len(words) - 1) if words[i].isalpha() and words[i].lower() in pieces
-        ]
+    documents = list(itertools.islice(_documents(recipe, "held_out"), 500))
+    pieces, masked = set(tokenizer.vocabulary), []
+    for sentences in _splitter(recipe)(tf.constant(documents)).numpy():
+        words = sentences[0].decode().split() if len(sentences) else []
+        known = [word.lower() if recipe.lowercase else word for word in words]
+        inner = [i for i in range(1, len(words) - 1) if words[i].isalpha() and known[i] in pieces]
         if 9 <= len(words) <= 16 and inner:
             at = min(inner, key=lambda i: abs(2 * i - len(words)))
-            sentences.append((" ".join([*words[:at], "[MASK]", *words[at + 1 :]]), words[at]))
-    return sentences[:: max(1, len(sentences) // count)][:count]
+            masked.append((" ".join([*words[:at], "[MASK]", *words[at + 1 :]]), words[at]))
+    return masked[:: max(1, len(masked) // count)][:count]
 
 
 # Needs nothing of this package: what a server or another project would do.
@@ -366,12 +427,14 @@ print(json.dumps([[[word.decode() for word in row] for row in words], scores.tol
 
 def fill_in_a_fresh_process(saved_model, masked_sentences):
     """Loads an export in a new Python process and fills (sentence, true word) pairs."""
-    texts = [text for text, _ in masked_sentences]
+    if not masked_sentences:
+        return []
     run = subprocess.run(
         [sys.executable, "-c", _FILL, saved_model],
-        input=json.dumps(texts),
+        input=json.dumps([text for text, _ in masked_sentences]),
         capture_output=True,
         text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},  # this process holds the accelerators
     )
     if run.returncode:
         raise RuntimeError(f"The export in {saved_model} must load in a fresh process. {run.stderr}")
@@ -395,5 +458,6 @@ def draw_history(history, unigram_entropy, path):
     axes.set(xlabel="step", ylabel="masked LM loss (nats per masked token)")
     axes.legend()
     axes.grid(alpha=0.3)
-    with tf.io.gfile.GFile(path, "wb") as file:
-        figure.savefig(file, format="png", dpi=120)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=120)
+    write_atomically(path, drawn.getvalue())

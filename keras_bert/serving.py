@@ -9,8 +9,9 @@ def export_saved_model(model, tokenizer, base_dir):
     """Writes `base_dir/<version>/`, as TF Serving expects it, and returns that path.
 
     The signature `serving_default` is the model's `text_outputs`: `text` (B,) strings in, named results
-    out. The vocabulary is inside the graph. The directory is written beside its place and renamed, so
-    that a server which watches `base_dir` never sees half of it.
+    out. The vocabulary is inside the graph. The directory is written beside its place and renamed: on
+    file systems, a server that watches `base_dir` never sees half of it (object stores rename file by
+    file).
 
     Args:
         model: A model of this package with `text_outputs`.

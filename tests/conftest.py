@@ -58,10 +58,15 @@ def policy(request):
     keras.mixed_precision.set_global_policy(before)
 
 
-def scramble(model, seed=0):
-    """Gives every float weight a random value: zeros and ones would hide mistakes."""
+@pytest.fixture(autouse=True)
+def _same_weights_in_every_run():
+    keras.utils.set_random_seed(0)
+
+
+def scramble(model, seed=0, scale=0.2):
+    """Moves every float weight by a random value: zeros and ones would hide mistakes."""
     rng = np.random.default_rng(seed)
     for weight in model.weights:
         if "int" not in str(weight.dtype):
-            weight.assign(weight.numpy() + rng.normal(scale=0.2, size=weight.shape))
+            weight.assign(weight.numpy() + rng.normal(scale=scale, size=weight.shape))
     return model

@@ -48,6 +48,11 @@ def test_elements_match_keras():
     np.testing.assert_array_equal(sparse_accuracy(labels, logits), hits)
 
 
+def test_ties_are_shared():
+    logits = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]])
+    assert sparse_accuracy(np.array([0, 2]), logits).numpy().tolist() == [0.5, 0.0]
+
+
 def test_weighted_mean_by_hand():
     values = np.array([[1.0, 2.0], [3.0, 100.0]], "float32")
     assert float(weighted_mean(values, np.array([[1, 0.5], [2, 0]], "float32"))) == pytest.approx(

@@ -36,5 +36,9 @@ def test_the_encoder_example_runs():
 
 
 def test_files_that_are_named_exist():
-    for name in re.findall(r"(?:tools|tests)/[\w/]+\.(?:py|toml)", README):
+    texts = [README, *(path.read_text(encoding="utf-8") for path in ROOT.glob("tools/*.py"))]
+    names = [name for text in texts for name in re.findall(r"tools/[\w/]+\.(?:py|toml)", text)]
+    assert len(names) > 5
+    for name in names:
         assert Path(ROOT, name).exists(), name
+    assert not re.search(r"^[A-Z]{3,}$", README, re.MULTILINE)  # no place left to be filled

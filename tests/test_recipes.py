@@ -50,7 +50,6 @@ def recipe(tmp_path_factory):
         held_out_every=5,
         vocab_size=90,
         max_length=48,
-        max_predictions=8,
         batch_size=8,
         steps=4,
         save_every=2,
@@ -178,6 +177,47 @@ def test_exports_are_versions_and_drafts_are_replaced(recipe, report, tmp_path):
 def test_other_settings_do_not_go_on_with_a_run(recipe, report):
     with pytest.raises(ValueError, match="seed was 0, is 5.*--workdir"):
         pretrain(dataclasses.replace(recipe, seed=5))
+    recipes.prepare_workdir(dataclasses.replace(recipe, keep=3, evaluate_examples=5))
+
+
+def test_a_run_that_came_to_nothing_locks_nothing(recipe, tmp_path):
+    empty = dataclasses.replace(recipe, workdir=str(tmp_path / "work"), corpus="nowhere")
+    with pytest.raises(ValueError, match="matches none"):
+        pretrain(empty)
+    right = dataclasses.replace(empty, corpus=recipe.corpus)
+    recipes.prepare_workdir(right)
+    assert json.loads((tmp_path / "work" / "recipe.json").read_text())["corpus"] == recipe.corpus
+
+
+def test_a_finished_run_gives_its_report_again(recipe, report):
+    assert pretrain(recipe) == report
+    assert [path.name for path in (Path(recipe.workdir) / "saved_model").iterdir()] == ["1"]
+
+
+def test_other_text_does_not_go_on_with_a_run(recipe, report, tmp_path):
+    """The same settings, but a file of the corpus has changed."""
+    texts = write_corpus(tmp_path / "texts")
+    moved = dataclasses.replace(recipe, workdir=str(tmp_path / "work"), corpus=str(texts))
+    Path(moved.workdir).mkdir()
+    for name in ("vocab.txt", "tokenizer_config.json", "states"):
+        (Path(moved.workdir) / name).symlink_to(Path(recipe.workdir) / name)
+    story = texts / "story_00.txt"
+    story.write_text(story.read_text() + " The cat likes the dog near the house.")
+    with pytest.raises(ValueError, match="text and vocabulary it began with.*step 4"):
+        pretrain(moved)
+
+
+def test_no_sentence_to_fill_is_no_failure(recipe):
+    assert recipes.fill_in_a_fresh_process("nowhere", []) == []
+
+
+def test_float16_trains_and_skipped_steps_still_count(recipe, tmp_path):
+    half = dataclasses.replace(
+        recipe, workdir=str(tmp_path / "half"), dtype="mixed_float16", steps=2, save_every=1
+    )
+    assert np.isfinite(pretrain(half)["masked_lm_loss"])
+    steps = [path.name for path in sorted((tmp_path / "half" / "states").iterdir())]
+    assert steps == ["step_00000001", "step_00000002"]
 
 
 def test_flags_recipe_files_and_defaults(tmp_path):
@@ -187,6 +227,16 @@ def test_flags_recipe_files_and_defaults(tmp_path):
     assert (recipe.steps, recipe.batch_size, recipe.preset) == (500, 6, "bert_mini")
     assert recipe.whole_words
     assert recipe.seed == PretrainRecipe().seed
+    assert parse_flags(PretrainRecipe, [f"--recipe={path}"]).steps == 500
+    for content, words in (
+        ("steps = 'many'", "`steps` must be int. Received: 'many'"),
+        ("steps = 2000.0", "`steps` must be int"),
+        ("text_layout = 'foo'", "`text_layout` must be 'file' or 'blank_line'.*Received: 'foo'"),
+        ("steps 5", "must be TOML"),
+    ):
+        path.write_text(content)
+        with pytest.raises(ValueError, match=words):
+            read_recipe(PretrainRecipe, path)
     path.write_text("stepz = 5\n")
     with pytest.raises(ValueError, match="fields of PretrainRecipe. Received: .'stepz'"):
         read_recipe(PretrainRecipe, path)
@@ -207,8 +257,12 @@ def test_help_documents_every_setting():
         (["--vocabulary", "poor.txt"], "must hold.*without .MASK."),
         (["--max-length", "600"], "max_length=600, bert_tiny has 512"),
         (["--save-every", "3"], "save_every=3, steps=4"),
+        (["--warmup-steps", "9"], "warmup_steps=9, total_steps=4"),
+        (["--dtype", "float7"], "float7"),
+        (["--seed", "-1"], "seed.*Received: -1"),
+        (["--held-out-every", "100"], "held_out split.*--held-out-every"),
         (["--preset", "bert_tny"], "did you mean 'bert_tiny'"),
-        (["--recipe"], "TOML file"),
+        (["--recipe"], "expected one argument"),
         (["--corpus", "one"], "at least two documents"),
         (["--corpus", "empty"], "some text"),
         (["--corpus", "latin"], "UTF-8.*byte 7"),

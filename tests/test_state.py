@@ -33,15 +33,17 @@ def test_a_restored_run_ends_with_the_same_bits(toy_config, toy_batch, tmp_path)
     dataset = tf.data.Dataset.from_tensors(toy_batch).repeat()
     straight = compiled(toy_config)
     start = [w.numpy() for w in straight.weights]
-    saver = SaveState(TrainingState(tmp_path, straight, straight.optimizer))
+    saver = SaveState(TrainingState(tmp_path, straight, straight.optimizer), notes={"data": 5})
     straight.fit(dataset, epochs=2, steps_per_epoch=3, callbacks=[saver], verbose=0)
     assert TrainingState(tmp_path, straight, straight.optimizer).saved_steps() == [3, 6]
 
     tf.io.gfile.rmtree(str(tmp_path / "step_00000006"))  # as if killed before the second save
     resumed = compiled(toy_config)
     state = TrainingState(tmp_path, resumed, resumed.optimizer)
-    step, history = state.restore()
+    step, notes = state.restore()
+    history = notes["history"]
     assert step == 3
+    assert notes["data"] == 5
     assert [row["step"] for row in history] == [3]
     assert float(resumed.optimizer.learning_rate) == pytest.approx(0.05 * 17 / 18)
     saver = SaveState(state, history)

@@ -2,7 +2,7 @@
 
     python tools/pretrain.py                                  # bert_tiny, a few minutes on 2 cores
     python tools/pretrain.py --corpus 'texts/*.txt' --workdir runs/mine
-    python tools/pretrain.py --recipe tools/recipes/tiny.toml --seed 1
+    python tools/pretrain.py --recipe tools/recipes/mini.toml --seed 1
 
 Writes recipe.json (every setting, as resolved), saved states, TensorBoard logs, loss.png, the model and
 a SavedModel that fills masks. Interrupted, the same command goes on where it was.
@@ -10,14 +10,16 @@ a SavedModel that fills masks. Interrupted, the same command goes on where it wa
 
 import sys
 
+import tensorflow as tf
+
 from keras_bert.recipes import PretrainRecipe, parse_flags, pretrain
 
 
 def main(argv=None):
     try:
         report = pretrain(parse_flags(PretrainRecipe, argv, description=__doc__))
-    except (ValueError, OSError) as error:
-        sys.exit(f"pretrain.py: {error}")
+    except (ValueError, OSError, tf.errors.OpError) as error:
+        sys.exit(f"pretrain.py: {str(error).strip().splitlines()[0]}")
     print(
         f"""
 held-out masked LM loss  {report["masked_lm_loss"]:.3f} nats, over {report["targets"]:,} targets

@@ -1,5 +1,8 @@
 """Pretraining batches as a pure function of (seed, step): masked LM + next sentence prediction."""
 
+import math
+import zlib
+
 import numpy as np
 import tensorflow as tf
 
@@ -18,8 +21,9 @@ class NextSentenceData:
 
     An example is a chunk of at least two sentences, split at a random sentence into `a` and `b`. For
     half of them `b` is replaced by sentences of another document, from a random one on until they are
-    as long as the true `b`: so length does not tell the label. Pairs longer than the row lose tokens
-    from the longer segment, `a` at its front and `b` at its end, so that a true pair always meets.
+    about as long as the true `b` (where that document is long enough): length hardly tells the label.
+    Pairs longer than the row lose tokens from the longer segment, `a` at its front and `b` at its end,
+    so that a true pair always meets.
 
     All of it is drawn anew in each epoch, by hashing (seed, epoch, chunk): the batch of a step needs no
     state, is the same on every machine, and can be computed without the batches before it.
@@ -28,12 +32,14 @@ class NextSentenceData:
         corpus: A Corpus.
         tokenizer: The tokenizer that made its ids.
         max_length: Tokens T in a row, special tokens included.
-        max_predictions: Most predictions P in a row.
+        max_predictions: Most predictions P in a row; None for as many as `masking_rate` asks for in a
+            full one. Fewer cap the rate, evenly over the row.
         masking_rate: Share of tokens to predict.
         whole_words: Whether the pieces of a word are masked together.
         short_rate: Share of rows that are cut to a random shorter length, so that short inputs are no
             surprise later.
-        seed: Any integer; another one gives another order, other pairs and other masks.
+        seed: Any integer, of which the low 32 bits count; another one gives another order, other pairs
+            and other masks.
 
     Raises:
         ValueError: When the settings contradict each other, or fewer than two documents have two
@@ -45,7 +51,7 @@ class NextSentenceData:
         corpus,
         tokenizer,
         max_length=128,
-        max_predictions=20,
+        max_predictions=None,
         masking_rate=0.15,
         whole_words=False,
         short_rate=0.1,
@@ -56,14 +62,17 @@ class NextSentenceData:
                 f"`max_length` must leave room for 2 tokens beside {SPECIAL_TOKENS_OF_A_PAIR} special "
                 f"ones. Received: {max_length}."
             )
+        for name, value in (("masking_rate", masking_rate), ("short_rate", short_rate)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"`{name}` must lie in [0, 1]. Received: {value}.")
+        room = max_length - SPECIAL_TOKENS_OF_A_PAIR
+        if max_predictions is None:
+            max_predictions = max(1, math.ceil(masking_rate * room))
         if not 1 <= max_predictions <= max_length:
             raise ValueError(
                 "`max_predictions` must be at least 1 and at most `max_length`. "
                 f"Received: max_predictions={max_predictions}, max_length={max_length}."
             )
-        for name, value in (("masking_rate", masking_rate), ("short_rate", short_rate)):
-            if not 0 <= value <= 1:
-                raise ValueError(f"`{name}` must lie in [0, 1]. Received: {value}.")
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.max_predictions = max_predictions
@@ -71,7 +80,7 @@ class NextSentenceData:
         self.whole_words = whole_words
         self.short_rate = short_rate
         self.seed = seed
-        chunks = find_chunks(corpus, max_length - SPECIAL_TOKENS_OF_A_PAIR, min_sentences=2)
+        chunks = find_chunks(corpus, room, min_sentences=2)
         usable = np.unique(chunks[:, 0])
         self.characters_per_token = corpus.characters / len(corpus.tokens)
         self.documents_left_out = corpus.documents - len(usable)
@@ -116,6 +125,13 @@ class NextSentenceData:
         batches = tf.data.Dataset.from_tensor_slices((epochs, chunks)).batch(batch_size)
         return _in_background(batches, self.examples)
 
+    def fingerprint(self):
+        """A number that changes with the text, the vocabulary and the chunks."""
+        crc = zlib.crc32(str(self.tokenizer.vocabulary).encode())
+        for array in (self._tokens, self._sentences, self._documents, self._chunks):
+            crc = zlib.crc32(array.numpy().tobytes(), crc)
+        return crc
+
     def word_counts(self):
         """How often each entry of the vocabulary occurs in the corpus, (V,)."""
         return np.bincount(self._tokens.numpy(), minlength=self.tokenizer.vocabulary_size)
@@ -127,12 +143,14 @@ class NextSentenceData:
 
     def _shuffled(self, positions):
         epochs, places = positions // len(self), positions % len(self)
-        # A keyed permutation computed place by place; the public wrapper takes one seed for all.
+        # A keyed permutation computed place by place; the public wrapper takes one seed for all. Mixed
+        # first: the op looks at the low bits of its keys alone.
+        keys = tf.stack([fold(self.seed, epochs, part) for part in range(3)], axis=1)
         chunks = tf.raw_ops.RandomIndexShuffle(
             index=places,
-            seed=tf.stack([tf.fill(tf.shape(places), np.int64(self.seed)), epochs, epochs], axis=1),
+            seed=tf.cast(keys, tf.int64),
             max_index=np.int64(len(self) - 1),
-            rounds=4,
+            rounds=8,
         )
         return self.examples(epochs, chunks)
 
@@ -186,10 +204,18 @@ class NextSentenceData:
         other = _below(self._documents.shape[0] - 1, keys, _DOCUMENT)
         other += tf.cast(other >= document, tf.int64)
         begin, end = tf.unstack(tf.gather(self._documents, other), axis=1)
-        sentence = begin + _below(end - begin, keys, _SENTENCE)
+        # of the sentences with enough text behind them, where the document has such
+        wanted = b_ends - a_ends
+        last_start = tf.gather(self._sentences, end) - wanted
+        late = tf.searchsorted(self._sentences, last_start, side="right", out_type=tf.int64)
+        sentence = begin + _below(tf.maximum(late - begin, 1), keys, _SENTENCE)
         r_starts = tf.gather(self._sentences, sentence)
-        enough = tf.searchsorted(self._sentences, r_starts + b_ends - a_ends, out_type=tf.int64)
-        r_ends = tf.gather(self._sentences, tf.minimum(enough, end))
+        # to the sentence end that is nearest to the wanted length: always the next would be too long
+        reach = r_starts + wanted
+        behind = tf.searchsorted(self._sentences, reach, out_type=tf.int64)
+        next_end = tf.gather(self._sentences, tf.minimum(behind, end))
+        last_end = tf.gather(self._sentences, tf.maximum(behind - 1, sentence + 1))
+        r_ends = tf.where(reach - last_end < next_end - reach, tf.minimum(last_end, next_end), next_end)
 
         is_random = uniform(keys, _LABEL) < 0.5
         b_starts = tf.where(is_random, r_starts, a_ends)

@@ -24,7 +24,6 @@ class BertModel(keras.Model):
         super().__init__(**kwargs)
         self.config = config
         self.encoder = encoder
-        self.supports_jit = encoder.supports_jit
         self.tokenizer = tokenizer
         self.figures = {}
 
@@ -36,7 +35,7 @@ class BertModel(keras.Model):
         """
         raise NotImplementedError
 
-    def compile(self, optimizer="adamw", **kwargs):
+    def compile(self, optimizer, **kwargs):
         """`keras.Model.compile`; `loss` and metrics are only needed to replace the model's own."""
         super().compile(optimizer=optimizer, **kwargs)
         # Built now, a checkpoint can be restored before the first step, and `fit` traces once.

@@ -1,6 +1,7 @@
 """The encoder: token ids to contextual states, for every architecture of the BERT family."""
 
 import keras
+from keras import ops
 
 from keras_bert.config import EncoderConfig
 from keras_bert.hashing import fold
@@ -30,8 +31,9 @@ class BertEncoder(keras.Model):
             where rows differ in length, CPU and GPU without XLA). The numbers are the same; a built
             model's `layout` may be set anew.
 
-    In training, dropout is drawn from `seed`, a uint32 scalar. Without one it comes from a saved weight
-    that counts training calls, so that a reloaded model goes on with the masks that were due.
+    In training, dropout is drawn from `seed`, a uint32 scalar. Without one it comes from a saved
+    weight, random at first (see `keras.utils.set_random_seed`) and moved on by each training call, so
+    that a reloaded model goes on with the masks that were due.
     """
 
     def __init__(self, config, layout="dense", name="encoder", **kwargs):
@@ -75,8 +77,8 @@ class BertEncoder(keras.Model):
                 dtype=dtype,
                 name="pooler",
             )
-        self.training_calls = self.add_weight(
-            (), "zeros", dtype="uint32", trainable=False, autocast=False, name="training_calls"
+        self.dropout_seed = self.add_weight(
+            (), _random_bits, dtype="uint32", trainable=False, autocast=False, name="dropout_seed"
         )
         # The config fixes every shape: build at once, so that weights can be loaded before any call.
         with keras.name_scope(self.name):
@@ -97,9 +99,9 @@ class BertEncoder(keras.Model):
         self.supports_jit = LAYOUTS[name].supports_jit
 
     def next_seed(self):
-        """A seed for one training call, from the saved counter, which moves on."""
-        seed = fold(self.training_calls)
-        self.training_calls.assign_add(1)
+        """A seed for one training call, from the saved one, which moves on."""
+        seed = fold(self.dropout_seed)
+        self.dropout_seed.assign_add(1)
         return seed
 
     def call(self, inputs, training=None, seed=None):
@@ -135,3 +137,7 @@ class BertEncoder(keras.Model):
     @classmethod
     def from_config(cls, config):
         return cls(**{**config, "config": EncoderConfig.from_dict(config["config"])})
+
+
+def _random_bits(shape, dtype):
+    return ops.cast(keras.random.randint(shape, 0, 2**31 - 1), dtype)

@@ -74,8 +74,15 @@ class BertPretrainer(BertModel):
         """Fills every [MASK] of some texts.
 
         Returns:
-            For each text, for each of its masks, the `top_k` likeliest (word, probability).
+            For each text, for each of its masks, the `top_k` likeliest (word, probability). Masks
+            behind the longest row that the model takes are left out.
         """
+        if self.tokenizer is None:
+            raise ValueError("`tokenizer` of the model must be set for `predict_text`. Received: None.")
+        if isinstance(texts, str):
+            raise ValueError(f"`texts` must be a list of strings. Received: the string {texts[:40]!r}.")
+        if not len(texts):
+            return []
         out = self.text_outputs(tf.constant(texts, tf.string), self.tokenizer, top_k)
         return [
             [

@@ -39,7 +39,8 @@ def mask_tokens(
     Each row predicts round(rate * candidates) tokens, at least one where it has a candidate, at most
     `max_predictions`; every candidate is as likely as any other, capped or not. With `whole_words` the
     pieces of a word are chosen together, and a word that would cross the count is taken when that
-    brings the count nearer to it. With max_predictions = 3:
+    brings the count nearer to it: so long words are chosen somewhat less often than short ones, and
+    much less where `max_predictions` caps the count. With max_predictions = 3:
 
         token_ids       CLS 14  MASK  16  33  SEP     was: CLS 14 15 16 17 SEP
         mask_positions   2   4   0                    15 was masked, 17 replaced by a random word

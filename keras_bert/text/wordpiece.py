@@ -191,7 +191,6 @@ class WordPieceTokenizer(tf.Module):
         """Writes Hugging Face's `vocab.txt` and `tokenizer_config.json` into `directory`."""
         directory = os.fspath(directory)
         tf.io.gfile.makedirs(directory)
-        write_vocabulary(tf.io.gfile.join(directory, "vocab.txt"), self.vocabulary)
         config = {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": self.lowercase,
@@ -203,6 +202,8 @@ class WordPieceTokenizer(tf.Module):
         }
         text = json.dumps(config, indent=2) + "\n"
         write_atomically(tf.io.gfile.join(directory, "tokenizer_config.json"), text)
+        # last: a directory with a vocabulary is complete
+        write_vocabulary(tf.io.gfile.join(directory, "vocab.txt"), self.vocabulary)
 
     @classmethod
     def from_pretrained(cls, directory):

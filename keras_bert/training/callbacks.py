@@ -11,19 +11,22 @@ class SaveState(keras.callbacks.Callback):
 
     Args:
         state: A TrainingState.
-        history: Logs of the epochs before, as `state.restore()` returned them.
+        history: Logs of the epochs before, as the notes of `state.restore()` hold them.
+        notes: Further notes to save, a dict.
     """
 
-    def __init__(self, state, history=()):
+    def __init__(self, state, history=(), notes=None):
         super().__init__()
         self.state = state
         self.history = list(history)
+        self.notes = notes or {}
 
     def on_epoch_end(self, epoch, logs=None):
-        step = int(self.model.optimizer.iterations)
+        # batches, not `optimizer.iterations`: loss scaling passes over a batch that overflows
+        step = (epoch + 1) * self.params["steps"]
         numbers = {name: float(value) for name, value in (logs or {}).items()}
         self.history.append({"step": step, **numbers})
-        self.state.save(step, self.history)
+        self.state.save(step, {**self.notes, "history": self.history})
 
 
 class Progress(keras.callbacks.Callback):
@@ -48,7 +51,7 @@ class Progress(keras.callbacks.Callback):
             self.bar = keras.utils.Progbar(steps, stateful_metrics=[*shown.values(), "tokens/s"])
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.first = self.done = int(self.model.optimizer.iterations)
+        self.first = self.done = epoch * self.params["steps"]
         self.start = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
