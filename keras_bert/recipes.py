@@ -367,6 +367,7 @@ def _fit(recipe, model, data, held_out):
             keras.callbacks.TensorBoard(_path(recipe, "logs"), write_graph=False),
             saver,
         ],
+        shuffle=False,  # the batches are shuffled already
         verbose=0,
     )
     return saver.history

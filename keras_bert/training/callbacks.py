@@ -67,7 +67,10 @@ class Progress(keras.callbacks.Callback):
         if self.bar:
             self.bar.update(self.done, values, finalize=self.done == self.steps)
         else:
-            line = ", ".join(f"{name} {value:.4g}" for name, value in values)
+            line = ", ".join(
+                f"{name} {value:,.0f}" if value >= 1000 else f"{name} {value:.4g}"
+                for name, value in values
+            )
             print(f"step {self.done:,} of {self.steps:,}: {line}", flush=True)
 
     def _values(self, logs):
