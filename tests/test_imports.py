@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "training": {"config", "files", "hashing"},
     "data": {"config", "files", "hashing", "text"},
     "models": {"config", "files", "hashing", "layers", "losses", "metrics", "text", "checkpoints"},
+    "reports": {"files"},
     "serving": {"files", "models", "text"},
     "tasks": {"data", "models", "metrics", "losses"},
 }

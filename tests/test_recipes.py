@@ -16,6 +16,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from keras_bert import recipes
 from keras_bert.recipes import PretrainRecipe, parse_flags, pretrain, read_recipe
+from keras_bert.reports import fill_in_a_fresh_process, mask_sentences
 from keras_bert.serving import export_saved_model
 
 TOOL = Path(__file__).parents[1] / "tools" / "pretrain.py"
@@ -207,8 +208,14 @@ def test_other_text_does_not_go_on_with_a_run(recipe, report, tmp_path):
         pretrain(moved)
 
 
-def test_no_sentence_to_fill_is_no_failure(recipe):
-    assert recipes.fill_in_a_fresh_process("nowhere", []) == []
+def test_words_are_hidden_only_where_one_piece_brings_them_back(recipe, report):
+    tokenizer = recipes.make_tokenizer(recipe)
+    long = "The cat sees the unknowable dog near the old house today."
+    documents = tf.ragged.constant([[long, "Second."], ["Too short."], [], ["漢字 " * 10]])
+    text, word = mask_sentences(documents, tokenizer, count=5)[0]
+    assert (text, word) == (long.replace(" dog ", " [MASK] "), "dog")
+    assert len(mask_sentences(documents, tokenizer, count=5)) == 1
+    assert fill_in_a_fresh_process("nowhere", []) == []
 
 
 def test_float16_trains_and_skipped_steps_still_count(recipe, tmp_path):

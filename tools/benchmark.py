@@ -55,8 +55,8 @@ def keras_hub(batch, policy, jit):
     model = keras_nlp.models.BertMaskedLM(backbone, preprocessor=None)
     # as its guides do; its masked LM has no sentence objective and so less to compute
     model.compile(
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        keras.optimizers.AdamW(1e-4),
+        optimizer=keras.optimizers.AdamW(1e-4),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         weighted_metrics=[keras.metrics.SparseCategoricalAccuracy()],
         jit_compile=jit,
     )
