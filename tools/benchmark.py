@@ -43,7 +43,7 @@ def ours(batch, policy, layout, jit):
     labels = np.zeros(len(batch["token_ids"]), "int32")
     y = {"masked_lm": batch["mask_ids"], "sentence": labels}
     weights = {"masked_lm": np.ones_like(batch["mask_ids"], "float32"), "sentence": labels + 1.0}
-    return model, tf.data.Dataset.from_tensors((x, y, weights)).repeat()
+    return model, endless((x, y, weights))
 
 
 def keras_hub(batch, policy, jit):
@@ -62,7 +62,14 @@ def keras_hub(batch, policy, jit):
     )
     x = {name: value for name, value in batch.items() if name != "mask_ids"}
     weights = np.ones_like(batch["mask_ids"], "float32")
-    return model, tf.data.Dataset.from_tensors((x, batch["mask_ids"], weights)).repeat()
+    return model, endless((x, batch["mask_ids"], weights))
+
+
+def endless(batch):
+    """The same batch again and again, without tf.data's autotuning, whose thread `fit` would wait for."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return tf.data.Dataset.from_tensors(batch).repeat().with_options(options)
 
 
 def benchmark_pretrain(options):
