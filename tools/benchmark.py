@@ -66,7 +66,7 @@ def keras_hub(batch, policy, jit):
 
 
 def endless(batch):
-    """The same batch again and again, without tf.data's autotuning, whose thread `fit` would wait for."""
+    """The same batch again and again, without tf.data's autotuning: `fit` would wait for its thread."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return tf.data.Dataset.from_tensors(batch).repeat().with_options(options)
