@@ -47,7 +47,7 @@ def tfds_documents(name, split="train", field=None, data_dir=None):
     else:
         builder = tfds.builder(name, data_dir=data_dir)
     features = builder.info.features.items()
-    texts = [key for key, feature in features if isinstance(feature, tfds.features.Text)]
+    texts = sorted(key for key, feature in features if isinstance(feature, tfds.features.Text))
     if field is None and len(texts) == 1:
         field = texts[0]
     if field not in texts:
