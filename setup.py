@@ -31,5 +31,8 @@ setup(
         "tensorflow-datasets",
         "importlib_resources",  # imported, but not declared, by tensorflow-datasets
     ],
-    extras_require={"test": ["hypothesis", "pytest", "ruff", "scipy"]},
+    extras_require={
+        "test": ["hypothesis", "pytest", "ruff", "scipy", "sentencepiece"],
+        "benchmark": ["transformers<5", "torch"],  # the peers of `tools/benchmark.py text`
+    },
 )

@@ -7,6 +7,11 @@ from keras_bert.data.pretraining import NextSentenceData as NextSentenceData
 from keras_bert.models.encoder import BertEncoder as BertEncoder
 from keras_bert.models.pretrainer import BertPretrainer as BertPretrainer
 from keras_bert.serving import export_saved_model as export_saved_model
+from keras_bert.text.added_tokens import AddedToken as AddedToken
+from keras_bert.text.bytepair import BytePairTokenizer as BytePairTokenizer
+from keras_bert.text.preprocessing import TextPreprocessor as TextPreprocessor
+from keras_bert.text.pretrained import load_tokenizer as load_tokenizer
+from keras_bert.text.sentence_piece import SentencePieceTokenizer as SentencePieceTokenizer
 from keras_bert.text.vocabulary import train_vocabulary as train_vocabulary
 from keras_bert.text.wordpiece import WordPieceTokenizer as WordPieceTokenizer
 from keras_bert.training.optimizers import AdamW as AdamW

@@ -25,6 +25,7 @@ from keras_bert.reports import (
     mask_sentences,
 )
 from keras_bert.serving import export_saved_model
+from keras_bert.text.masking import Masking
 from keras_bert.text.sentences import split_lines, split_sentences
 from keras_bert.text.vocabulary import train_vocabulary
 from keras_bert.text.wordpiece import WordPieceTokenizer
@@ -83,8 +84,9 @@ class PretrainRecipe:
     masking_rate: float = 0.4
     """Share of tokens to predict in training. Held-out figures are always those of BERT's 15 %, so that
     runs can be compared."""
-    whole_words: bool = False
-    """Whether the pieces of a word are masked together."""
+    masking: Masking = "token"
+    """What is masked together: each token by itself, whole words, spans of up to 10 words (SpanBERT),
+    or n-grams of up to 3 (ALBERT)."""
     short_rate: float = 0.1
     """Share of rows cut to a random shorter length."""
 
@@ -302,7 +304,7 @@ def make_examples(recipe, tokenizer, split):
             recipe.max_length,
             recipe.max_predictions if split == "train" else None,
             recipe.masking_rate if split == "train" else HELD_OUT_MASKING_RATE,
-            recipe.whole_words,
+            recipe.masking,
             recipe.short_rate,
             recipe.seed,
         )

@@ -4,6 +4,8 @@ import posixpath
 
 import tensorflow as tf
 
+from keras_bert.models.base import check_vocabulary
+
 
 def export_saved_model(model, tokenizer, base_dir):
     """Writes `base_dir/<version>/`, as TF Serving expects it, and returns that path.
@@ -21,11 +23,7 @@ def export_saved_model(model, tokenizer, base_dir):
     Raises:
         ValueError: When tokenizer and model disagree about the size of the vocabulary.
     """
-    if tokenizer.vocabulary_size != model.config.vocab_size:
-        raise ValueError(
-            "The tokenizer must have one entry for each row of the model's word table. Received: "
-            f"{tokenizer.vocabulary_size} entries, {model.config.vocab_size} rows."
-        )
+    check_vocabulary(tokenizer, model.config)
     base_dir = str(base_dir)
     tf.io.gfile.makedirs(base_dir)
     taken = [name.rstrip("/") for name in tf.io.gfile.listdir(base_dir)]

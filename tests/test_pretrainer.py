@@ -12,6 +12,7 @@ from conftest import scramble
 from reference import dense, encode_row, masked_lm, weights_of
 
 from keras_bert.models.pretrainer import BertPretrainer
+from keras_bert.text.wordpiece import WordPieceTokenizer
 from keras_bert.training.optimizers import AdamW, WarmupLinearDecay
 
 LAYOUTS = ["dense", "unpadded"]
@@ -191,3 +192,9 @@ def test_missing_positions_are_named(toy_config, toy_batch):
 def test_layout_survives_saving(toy_config, tmp_path):
     BertPretrainer(toy_config, layout="unpadded").save(tmp_path / "model.keras")
     assert keras.models.load_model(tmp_path / "model.keras").encoder.layout == "unpadded"
+
+
+def test_a_tokenizer_of_another_vocabulary_is_refused(toy_config):
+    tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])
+    with pytest.raises(ValueError, match=f"Received: 6 entries, {toy_config.vocab_size} rows"):
+        BertPretrainer(toy_config, tokenizer=tokenizer)

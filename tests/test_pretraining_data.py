@@ -222,7 +222,7 @@ def test_an_epoch_differs_from_the_one_before(data):
 def test_whole_words_reach_the_masks(corpus):
     tokenizer = tokenizer_of(corpus)
     tokenizer.is_continuation = (np.arange(tokenizer.vocabulary_size) % 2 == 0) & ~tokenizer.is_special
-    data = NextSentenceData(corpus, tokenizer, LENGTH, 6, whole_words=True)
+    data = NextSentenceData(corpus, tokenizer, LENGTH, 6, masking="whole_word")
     x, y, weights = next(data.training_batches(64).as_numpy_iterator())
     pairs = 0
     for row, predicted, weight in zip(
@@ -287,6 +287,7 @@ def test_chunks_by_hand():
         ([[5, 5]] * 3, {"max_predictions": 40}, "max_predictions=40, max_length=32"),
         ([[5, 5]] * 3, {"max_predictions": 0}, "max_predictions=0"),
         ([[5, 5]] * 3, {"masking_rate": 1.5}, "masking_rate.*1.5"),
+        ([[5, 5]] * 3, {"masking": "word"}, "masking.*'token' or 'whole_word'.*Received: 'word'"),
     ],
 )
 def test_refusals(documents, options, words):

@@ -230,9 +230,11 @@ def test_float16_trains_and_skipped_steps_still_count(recipe, tmp_path):
 def test_flags_recipe_files_and_defaults(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('steps = 500\nbatch_size = 4\npreset = "bert_mini"\n')
-    recipe = parse_flags(PretrainRecipe, ["--recipe", str(path), "--batch-size", "6", "--whole-words"])
+    recipe = parse_flags(
+        PretrainRecipe, ["--recipe", str(path), "--batch-size", "6", "--masking", "span"]
+    )
     assert (recipe.steps, recipe.batch_size, recipe.preset) == (500, 6, "bert_mini")
-    assert recipe.whole_words
+    assert recipe.masking == "span"
     assert recipe.seed == PretrainRecipe().seed
     assert parse_flags(PretrainRecipe, [f"--recipe={path}"]).steps == 500
     for content, words in (

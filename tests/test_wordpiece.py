@@ -1,4 +1,4 @@
-"""keras_bert.text.wordpiece: ids against the original rule in plain Python, graphs, refusals."""
+"""keras_bert.text.wordpiece: ids and offsets against the original rule in plain Python."""
 
 import gzip
 import json
@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from bert_tokenization import tokenize, words
+from bert_tokenization import is_dropped, is_space, tokenize, tokenize_with_offsets, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keras_bert.text.added_tokens import AddedToken
 from keras_bert.text.normalization import split_words
+from keras_bert.text.offsets import word_spans
 from keras_bert.text.wordpiece import WordPieceTokenizer
 
 SPECIAL = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused2]"]
@@ -53,12 +55,22 @@ TOKENIZERS = {case: WordPieceTokenizer(VOCABULARY, *case) for case in CASES}
 both_cases = pytest.mark.parametrize("case", CASES, ids=str)
 
 
+def rows(located):
+    """(id, start, end, word) of each piece, in lists, from what `tokenize_with_offsets` gives."""
+    names = ("token_ids", "char_starts", "char_ends", "word_ids")
+    columns = [located[name].to_list() for name in names]
+    return [list(zip(*row, strict=True)) for row in zip(*columns, strict=True)]
+
+
 def assert_as_the_original(case, texts):
     tokenizer = TOKENIZERS[case]
     ids = tokenizer.tokenize(texts)
     assert ids.dtype == tf.int32
-    for text, ours in zip(texts, ids.to_list(), strict=True):
+    located = tokenizer.tokenize_with_offsets(texts)
+    assert {values.dtype for values in located.values()} == {tf.int32}
+    for text, ours, row in zip(texts, ids.to_list(), rows(located), strict=True):
         assert ours == tokenize(text, IDS, *case), repr(text)
+        assert row == tokenize_with_offsets(text, IDS, *case), repr(text)
     return ids
 
 
@@ -94,6 +106,41 @@ def test_any_text_as_the_original(case, texts):
     assert_as_the_original(case, texts)
 
 
+@both_cases
+@settings(max_examples=100, deadline=None, database=None)
+@given(text=st.text(characters | st.characters(codec="utf-8")))
+def test_offsets_cover_the_text_in_order(case, text):
+    (row,) = rows(TOKENIZERS[case].tokenize_with_offsets([text]))
+    covered = np.zeros(len(text), bool)
+    for before, (_, start, end, word) in zip([(0, 0, 0, -1), *row], row, strict=False):
+        assert 0 <= start < end <= len(text)
+        assert start >= before[1]
+        assert end >= before[2]
+        assert word - before[3] in (0, 1)
+        covered[start:end] = True
+    for c, is_covered in zip(text, covered, strict=True):
+        if not (is_space(c) or is_dropped(c) or unicodedata.category(c) in ("Mn", "Cn", "Zl", "Zp")):
+            assert is_covered, (c, row)
+
+
+SLICES = [
+    ("naïve Café!", ["naïve", "Café", "!"]),
+    ("cafe\u0301 x", ["cafe\u0301", "x"]),  # the dropped accent belongs to its letter
+    ("A\u00adffx the\u00ad", ["A\u00adffx", "the"]),  # a dropped hyphen between letters only
+    ("ﬁ İΑΣ", ["ﬁ", "İΑΣ"]),
+    ("𝐀x 😀the", ["𝐀x", "😀the"]),
+    ("中the国", ["中", "the", "国"]),
+    ("\0the\tun", ["the", "un"]),
+]
+
+
+@pytest.mark.parametrize(("text", "slices"), SLICES)
+def test_slices_by_hand(text, slices):
+    located = TOKENIZERS[True, None].tokenize_with_offsets([text])
+    (spans,) = zip(*(spans.to_list() for spans in word_spans(*list(located.values())[1:])), strict=True)
+    assert [text[start:end] for start, end in zip(*spans, strict=True)] == slices
+
+
 @pytest.mark.parametrize("name", ["uncased", "cased", "multi_cased", "chinese"])
 def test_published_vocabularies_give_the_published_ids(name):
     folder = os.environ.get("KERAS_BERT_SHARED")
@@ -121,6 +168,11 @@ def test_word_limit_counts_characters(limit):
     ids = tokenizer.tokenize(f"{long} {long}-{long}[MASK]{long}", parse_special_tokens=True)
     unknown = [UNKNOWN, UNKNOWN, IDS["-"], UNKNOWN, IDS["[MASK]"], UNKNOWN]
     assert ids.numpy().tolist() == unknown
+    # the mark behind a long word moves no offset behind it
+    text = f"é {'é' * (limit + 1)}-the {long} {long}-a"
+    located = tokenizer.tokenize_with_offsets(text)
+    slices = [text[a:b] for a, b in zip(located["char_starts"], located["char_ends"], strict=True)]
+    assert slices == ["é", "é" * (limit + 1), "-", "the", long, long, "-", "a"]
 
 
 @pytest.mark.parametrize(
@@ -157,27 +209,48 @@ def test_shapes_of_one_and_of_no_string():
 
 
 @pytest.mark.parametrize("parse", [False, True])
-@both_cases
+@pytest.mark.parametrize("case", CASES[:2], ids=str)
 def test_graphs_give_the_eager_ids(case, parse, tmp_path):
     tokenizer = TOKENIZERS[case]
-    expected = tokenizer.tokenize(NASTY, parse).to_list()
+    texts = [*NASTY, "é [MASK]\0[SEP] the", "[MASK]"]
+    expected = tokenizer.tokenize(texts, parse).to_list()
+    located = rows(tokenizer.tokenize_with_offsets(texts, parse))
+    assert [[piece[0] for piece in row] for row in located] == expected
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)])
     def graph(text):
         return tokenizer.tokenize(text, parse)
 
-    assert graph(tf.constant(NASTY)).to_list() == expected
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)])
+    def graph_with_offsets(text):
+        return tokenizer.tokenize_with_offsets(text, parse)
 
-    dataset = tf.data.Dataset.from_tensor_slices(NASTY)
+    assert graph(tf.constant(texts)).to_list() == expected
+    assert rows(graph_with_offsets(tf.constant(texts))) == located
+
+    dataset = tf.data.Dataset.from_tensor_slices(texts)
     ones = dataset.map(lambda text: tokenizer.tokenize(text, parse))
     assert [ids.tolist() for ids in ones.as_numpy_iterator()] == expected
     batches = dataset.batch(50).map(lambda text: tokenizer.tokenize(text, parse))
     assert [ids for batch in batches for ids in batch.to_list()] == expected
 
+    batches = dataset.batch(50).map(lambda text: tokenizer.tokenize_with_offsets(text, parse))
+    assert [row for batch in batches for row in rows(batch)] == located
+
     module = tf.Module()
-    module.tokenizer, module.tokenize = tokenizer, graph
+    module.tokenizer, module.tokenize, module.locate = tokenizer, graph, graph_with_offsets
     tf.saved_model.save(module, str(tmp_path))
-    assert tf.saved_model.load(str(tmp_path)).tokenize(NASTY).to_list() == expected
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert loaded.tokenize(texts).to_list() == expected
+    assert rows(loaded.locate(texts)) == located
+
+
+def test_one_long_text_among_many_short_ones():
+    """No step may build a matrix of all texts by the longest one, here 10 GB of row numbers."""
+    texts = ["é the"] * 2000 + ["é " * 600_000]
+    located = TOKENIZERS[True, None].tokenize_with_offsets(texts)
+    assert located["word_ids"].row_lengths()[-1] == 600_000
+    assert located["char_starts"].values[-1] == 1_199_998
 
 
 def test_a_tokenizer_made_inside_a_function_outlives_it():
@@ -202,13 +275,66 @@ def test_special_tokens_in_text(case):
     def ids(text):
         return tokenizer.tokenize(text).numpy().tolist()
 
-    the, rest = IDS["the"], ids("[mask] [MA\u00adSK]")
-    expected = [the, IDS["[MASK]"], the, IDS["[SEP]"], *rest, IDS["[unused2]"], *ids("[unused3]")]
+    the, rest = IDS["the"], ids("[mask] [MA\u00adSK] [unused2][unused3]")
+    expected = [the, IDS["[MASK]"], the, IDS["[SEP]"], *rest]
     assert tokenizer.tokenize(text, parse_special_tokens=True).numpy().tolist() == expected
+    located = tokenizer.tokenize_with_offsets("é [MASK] [SEP]the", parse_special_tokens=True)
+    assert located["char_starts"].numpy().tolist()[1:] == [2, 9, 14]
+    assert located["char_ends"].numpy().tolist()[1:] == [8, 14, 17]
+    assert located["word_ids"].numpy().tolist() == [0, 1, 2, 3]
 
     by_default = WordPieceTokenizer(VOCABULARY, *case, parse_special_tokens=True)
     assert by_default.tokenize(text).numpy().tolist() == expected
     assert by_default.tokenize(text, parse_special_tokens=False).numpy().tolist() == plain
+
+
+def test_added_tokens_are_atomic_and_keep_their_case():
+    added = ["NewTok", "the", AddedToken("[unused2]", special=True), AddedToken("C++", normalized=True)]
+    tokenizer = WordPieceTokenizer(VOCABULARY, added_tokens=added)
+    new, c = len(VOCABULARY), len(VOCABULARY) + 1
+    assert tokenizer.vocabulary_size == len(VOCABULARY) + 2
+    assert tokenizer.vocabulary[new:] == ("NewTok", "C++")
+    plain = TOKENIZERS[True, None]
+
+    def ids(text, tokenizer=tokenizer, **options):
+        return tokenizer.tokenize(text, **options).numpy().tolist()
+
+    assert ids("aNewTokb c++ C++") == [*ids("a"), new, *ids("b"), c, c]
+    assert ids("newtok NEWTOK") == ids("newtok NEWTOK", plain)
+    assert ids("other") == [*ids("o"), IDS["the"], *ids("r")]  # also where it is a piece
+    assert ids("[unused2]") == ids("[unused2]", plain)
+    assert ids("[unused2]", parse_special_tokens=True) == [IDS["[unused2]"]]
+    assert tokenizer.is_special[IDS["[unused2]"]]
+    assert not tokenizer.is_special[new]
+    again = WordPieceTokenizer(**json.loads(json.dumps(tokenizer.get_config())))
+    assert again.get_config() == tokenizer.get_config()
+    assert ids("aNewTokb c++ C++", again) == ids("aNewTokb c++ C++")
+
+
+def test_white_space_that_a_token_takes_along():
+    mask = AddedToken("[MASK]", special=True, lstrip=True, rstrip=True)
+    tokenizer = WordPieceTokenizer(VOCABULARY, mask_token=mask, parse_special_tokens=True)
+    located = tokenizer.tokenize_with_offsets("é\u3000 [MASK]\n the [MASK]")
+    assert located["token_ids"].numpy().tolist()[1:] == [IDS["[MASK]"], IDS["the"], IDS["[MASK]"]]
+    assert located["char_starts"].numpy().tolist() == [0, 3, 11, 15]
+    assert located["char_ends"].numpy().tolist() == [1, 9, 14, 21]
+
+
+@pytest.mark.parametrize("token", ["", " ", "\u3000"])
+def test_blank_added_tokens_are_refused(token):
+    with pytest.raises(ValueError, match="must hold a character"):
+        WordPieceTokenizer(VOCABULARY, added_tokens=[token])
+
+
+@settings(max_examples=100, deadline=None, database=None)
+@given(texts=TEXTS)
+def test_ideographs_inside_words(texts):
+    tokenizer = WordPieceTokenizer(VOCABULARY, tokenize_chinese_chars=False)
+    texts = [*texts, "中国", "a中国b, 中!", f"中{'国' * 200}-a"]
+    ids = tokenizer.tokenize(texts).to_list()
+    for text, ours, row in zip(texts, ids, rows(tokenizer.tokenize_with_offsets(texts)), strict=True):
+        assert row == tokenize_with_offsets(text, IDS, ideographs_alone=False), repr(text)
+        assert ours == [piece[0] for piece in row]
 
 
 @pytest.mark.parametrize("parse", [False, True])
@@ -225,7 +351,7 @@ def test_pieces_by_id():
     named = [tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.cls_token_id]
     named += [tokenizer.sep_token_id, tokenizer.mask_token_id]
     assert named == [0, 2, 3, 4, 5]
-    assert tokenizer.special_token_ids == (0, 2, 3, 4, 5, 1, 6)
+    assert tokenizer.special_token_ids == (0, 2, 3, 4, 5)
     assert np.flatnonzero(tokenizer.is_special).tolist() == list(range(7))
     continuations = [i for i, piece in enumerate(VOCABULARY) if piece.startswith("##")]
     assert np.flatnonzero(tokenizer.is_continuation).tolist() == continuations
@@ -239,41 +365,13 @@ def test_pieces_by_id():
     assert tokenizer.detokenize(padded, skip_special_tokens=True).numpy() == b"the"
 
 
-@pytest.mark.parametrize("root", ["ram://", None])
-@both_cases
-def test_saving_and_loading(case, root, tmp_path):
-    directory = f"{root}wordpiece/{case}" if root else tmp_path / "new"
-    tokenizer = WordPieceTokenizer(VOCABULARY, *case, parse_special_tokens=True, max_word_length=5)
-    for _ in range(2):  # the second save replaces the first
-        tokenizer.save_pretrained(directory)
-    assert sorted(tf.io.gfile.listdir(str(directory))) == ["tokenizer_config.json", "vocab.txt"]
-    loaded = WordPieceTokenizer.from_pretrained(directory)
-    assert loaded.get_config() == tokenizer.get_config()
-    assert WordPieceTokenizer(**tokenizer.get_config()).get_config() == tokenizer.get_config()
-    assert json.loads(json.dumps(loaded.get_config())) == loaded.get_config()
-    assert loaded.tokenize(NASTY).to_list() == tokenizer.tokenize(NASTY).to_list()
-
-
-def test_hugging_face_config_is_read(tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY), encoding="utf-8")
-    config = tmp_path / "tokenizer_config.json"
-    bare = WordPieceTokenizer.from_pretrained(tmp_path)
-    assert (bare.lowercase, bare.strip_accents, bare.parse_special_tokens) == (True, True, False)
-    config.write_text('{"do_lower_case": false, "strip_accents": null, "model_max_length": 512}')
-    cased = WordPieceTokenizer.from_pretrained(tmp_path)
-    assert (cased.lowercase, cased.strip_accents) == (False, False)
-    config.write_text('{"tokenize_chinese_chars": false}')
-    with pytest.raises(ValueError, match=r"`tokenize_chinese_chars` must be true.*Received: false"):
-        WordPieceTokenizer.from_pretrained(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("vocabulary", "message"),
     [
         ([], "must not be empty. Received: a list"),
         ([*SPECIAL, "a", "b", "a", "a"], r"different.*'a' on lines \[8, 10, 11\]"),
-        (SPECIAL[1:], r"must hold .* Received: a list of 6 pieces without \[PAD\]\."),
-        (["[PAD]", "[CLS]", "a"], r"3 pieces without \[UNK\], \[SEP\], \[MASK\]\."),
+        (SPECIAL[1:], r"special tokens \[PAD\]\. Received: a list of 6 pieces without them\."),
+        (["[PAD]", "[CLS]", "a"], r"tokens \[UNK\], \[SEP\], \[MASK\]\. Received: a list of 3 "),
     ],
 )
 def test_unusable_vocabularies_are_refused(vocabulary, message, tmp_path):

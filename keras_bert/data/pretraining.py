@@ -8,10 +8,11 @@ import tensorflow as tf
 
 from keras_bert.data.corpus import find_chunks
 from keras_bert.hashing import below, fold, uniform
-from keras_bert.text.masking import mask_tokens
-from keras_bert.text.pairing import join_pairs, longest_first
+from keras_bert.text.masking import check_masking, mask_tokens, word_ids
+from keras_bert.text.pairing import frame, longest_first
 
 SPECIAL_TOKENS_OF_A_PAIR = 3  # [CLS] a [SEP] b [SEP]
+WORD_ALLOWANCE = 3  # predictions beyond the goal, so that few words fall victim to `max_predictions`
 # Streams of random numbers that share a chunk's key; masking has its own key.
 _MASKING, _SPLIT, _LABEL, _DOCUMENT, _SENTENCE, _SHORT, _LENGTH = range(7)
 
@@ -33,9 +34,10 @@ class NextSentenceData:
         tokenizer: The tokenizer that made its ids.
         max_length: Tokens T in a row, special tokens included.
         max_predictions: Most predictions P in a row; None for as many as `masking_rate` asks for in a
-            full one. Fewer cap the rate, evenly over the row.
+            full one, and 3 more where words stay whole, which may go beyond it. Fewer cap the rate,
+            evenly over the row.
         masking_rate: Share of tokens to predict.
-        whole_words: Whether the pieces of a word are masked together.
+        masking: What is masked together, as in `mask_tokens`: "token", "whole_word", "span", "ngram".
         short_rate: Share of rows that are cut to a random shorter length, so that short inputs are no
             surprise later.
         seed: Any integer, of which the low 32 bits count; another one gives another order, other pairs
@@ -53,7 +55,7 @@ class NextSentenceData:
         max_length=128,
         max_predictions=None,
         masking_rate=0.15,
-        whole_words=False,
+        masking="token",
         short_rate=0.1,
         seed=0,
     ):
@@ -65,9 +67,11 @@ class NextSentenceData:
         for name, value in (("masking_rate", masking_rate), ("short_rate", short_rate)):
             if not 0 <= value <= 1:
                 raise ValueError(f"`{name}` must lie in [0, 1]. Received: {value}.")
+        check_masking(masking)
         room = max_length - SPECIAL_TOKENS_OF_A_PAIR
         if max_predictions is None:
-            max_predictions = max(1, math.ceil(masking_rate * room))
+            beyond = 0 if masking == "token" else WORD_ALLOWANCE
+            max_predictions = min(max(1, math.ceil(masking_rate * room)) + beyond, room)
         if not 1 <= max_predictions <= max_length:
             raise ValueError(
                 "`max_predictions` must be at least 1 and at most `max_length`. "
@@ -77,7 +81,7 @@ class NextSentenceData:
         self.max_length = max_length
         self.max_predictions = max_predictions
         self.masking_rate = masking_rate
-        self.whole_words = whole_words
+        self.masking = masking
         self.short_rate = short_rate
         self.seed = seed
         chunks = find_chunks(corpus, room, min_sentences=2)
@@ -169,24 +173,23 @@ class NextSentenceData:
         a_lengths, b_lengths = longest_first(
             a_ends - a_starts, b_ends - b_starts, tf.cast(limit, tf.int64)
         )
-        x = join_pairs(
-            self._tokens,
-            a_ends - a_lengths,
-            a_lengths,
-            b_starts,
-            b_lengths,
+        x = frame(
+            {"token_ids": self._tokens},
+            (a_ends - a_lengths, a_lengths),
+            (b_starts, b_lengths),
             self.max_length,
             self.tokenizer,
         )
         is_special = tf.gather(tf.constant(self.tokenizer.is_special), x["token_ids"])
+        is_candidate = ~is_special & (x["padding_mask"] > 0)
         masked = mask_tokens(
             x["token_ids"],
-            ~is_special & (x["padding_mask"] > 0),
+            word_ids(x["token_ids"], is_candidate, self.tokenizer),
             fold(keys, _MASKING),
             self.tokenizer,
             self.max_predictions,
             self.masking_rate,
-            self.whole_words,
+            self.masking,
         )
         y = {"masked_lm": masked.pop("mask_ids"), "sentence": labels}
         weights = {

@@ -6,6 +6,15 @@ from keras_bert.config import EncoderConfig
 from keras_bert.losses import weighted_mean
 
 
+def check_vocabulary(tokenizer, config):
+    """Refuses a tokenizer that is not of this model: its ids would point at rows of other pieces."""
+    if tokenizer.vocabulary_size != config.vocab_size:
+        raise ValueError(
+            "The tokenizer must have one entry for each row of the model's word table. Received: "
+            f"{tokenizer.vocabulary_size} entries, {config.vocab_size} rows."
+        )
+
+
 class BertModel(keras.Model):
     """A model made of an encoder and heads, with losses and metrics of its own.
 
@@ -22,6 +31,8 @@ class BertModel(keras.Model):
 
     def __init__(self, config, encoder, tokenizer=None, **kwargs):
         super().__init__(**kwargs)
+        if tokenizer is not None:
+            check_vocabulary(tokenizer, config)
         self.config = config
         self.encoder = encoder
         self.tokenizer = tokenizer

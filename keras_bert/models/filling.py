@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from keras_bert.text.pairing import combine
+
 
 def fill_masks(model, tokenizer, text, top_k):
     """The likeliest words for each [MASK] of each text.
@@ -14,20 +16,20 @@ def fill_masks(model, tokenizer, text, top_k):
                  scores     (B, M, K)  float32, probabilities; 0 where words are ""
     """
     ids = tokenizer.tokenize(text, parse_special_tokens=True)
+    inputs = combine(
+        ids,
+        tokenizer=tokenizer,
+        max_length=model.config.max_length,
+        padding="longest",
+        type_vocab_size=model.config.type_vocab_size,
+    )
     room = model.config.max_length - 2
-    frame = [tf.fill([ids.nrows(), 1], id) for id in (tokenizer.cls_token_id, tokenizer.sep_token_id)]
-    rows = tf.concat([frame[0], ids[:, :room], frame[1]], axis=1)
-    padding_mask = tf.sequence_mask(rows.row_lengths(), dtype=tf.int32)  # (B, T)
-
     places = tf.ragged.range(ids.row_lengths())
     places = tf.ragged.boolean_mask(places, ids == tokenizer.mask_token_id)
     places = places.to_tensor(default_value=room)  # (B, M)
     shown = places < room
-    inputs = {
-        "token_ids": rows.to_tensor(tokenizer.pad_token_id),
-        "padding_mask": padding_mask,
-        "mask_positions": tf.cast(tf.where(shown, places + 1, 0), tf.int32),  # behind [CLS]
-    }
+    # behind [CLS]
+    inputs["mask_positions"] = tf.cast(tf.where(shown, places + 1, 0), tf.int32)
     probabilities = tf.nn.softmax(model(inputs, training=False)["masked_lm"])
     scores, best = tf.math.top_k(probabilities, k=top_k)  # (B, M, K)
     words = tf.gather(tf.constant(tokenizer.vocabulary), best)

@@ -27,15 +27,20 @@ def read_vocabulary(path):
     return [line.strip() for line in lines]
 
 
-def write_vocabulary(path, words):
-    """Writes one piece a line, so that `read_vocabulary` gives the same list back."""
-    for number, word in enumerate(words, start=1):
-        if word != word.strip() or "\n" in word:
+def vocabulary_text(pieces):
+    """The content of a `vocab.txt`, which `read_vocabulary` turns into the same list."""
+    for number, piece in enumerate(pieces, start=1):
+        if piece != piece.strip() or "\n" in piece:
             raise ValueError(
                 "A piece must have no white space at its ends and no newline: it is one line. "
-                f"Received: {word!r} as piece {number}."
+                f"Received: {piece!r} as piece {number}."
             )
-    write_atomically(path, "".join(f"{word}\n" for word in words))
+    return "".join(f"{piece}\n" for piece in pieces)
+
+
+def write_vocabulary(path, pieces):
+    """Writes one piece a line, so that `read_vocabulary` gives the same list back."""
+    write_atomically(path, vocabulary_text(pieces))
 
 
 def train_vocabulary(
@@ -115,7 +120,8 @@ def _count_words(texts, lowercase, strip_accents):
     """Counts the words that a tokenizer would cut into pieces."""
     counts = Counter()
     for batch in _batches(texts, 512):
-        text = normalization.normalize(tf.constant(batch, tf.string), lowercase, strip_accents)
+        text = normalization.drop_invalid_bytes(tf.constant(batch, tf.string))
+        text = normalization.normalize(text, lowercase, strip_accents)
         words, _, times = tf.unique_with_counts(normalization.split_words(text).values, tf.int64)
         counts.update(dict(zip(words.numpy(), times.numpy().tolist(), strict=True)))
     words = ((word.decode(), count) for word, count in counts.items())

@@ -1,38 +1,42 @@
 """BERT's WordPiece tokenizer as TensorFlow graph ops, exact to the released algorithm."""
 
-import json
 import os
 import re
 
-import numpy as np
+import keras
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_bert.files import read_text, write_atomically
 from keras_bert.text import normalization
 from keras_bert.text.normalization import MARKER, MAX_WORD_LENGTH
-from keras_bert.text.vocabulary import SPECIAL_TOKENS, read_vocabulary, write_vocabulary
+from keras_bert.text.offsets import row_ids, through_normalization, update_rows
+from keras_bert.text.tokenizer import Tokenizer
+from keras_bert.text.vocabulary import read_vocabulary, vocabulary_text
 
 _UNUSED = re.compile(r"\[unused\d+\]")
 
 
-class WordPieceTokenizer(tf.Module):
+@keras.saving.register_keras_serializable(package="keras_bert")
+class WordPieceTokenizer(Tokenizer):
     """Splits strings into word pieces exactly as the tokenizer that BERT was pretrained with.
 
     Text is cleaned, lower-cased and stripped of accents (uncased models), split at white space,
     punctuation and CJK ideographs, and each word is cut into the longest pieces of the vocabulary
     from left to right. A word with an unmatched rest, or of more than `max_word_length` characters,
-    is one [UNK]. Works eagerly, in `tf.function`, in `tf.data` and in a SavedModel; a module, not a
-    layer, because it has no weights and takes strings.
+    is one [UNK].
 
     Args:
         vocabulary: Path of a `vocab.txt`, or the list of its lines; a piece's id is its position.
         lowercase: Whether the vocabulary is of an uncased model.
         strip_accents: Whether accents are dropped; None follows `lowercase`.
-        parse_special_tokens: Whether "[MASK]", "[SEP]", "[unused1]" ... in a text become their own
-            ids. Off by default: whoever writes the text should not steer the model with it.
+        parse_special_tokens: Whether "[MASK]", "[SEP]" ... in a text become their own ids. Off by
+            default: whoever writes the text should not steer the model with it.
         max_word_length: The longest word, in characters after normalisation, that is cut into
             pieces.
+        tokenize_chinese_chars: Whether each CJK ideograph is a word of its own.
+        pad_token, unk_token, cls_token, sep_token, mask_token: Special tokens, str or AddedToken.
+        added_tokens: Further tokens, str or AddedToken, that are found in a text as they stand and
+            never split; the ones that are not in the vocabulary get the ids behind it, in order.
 
     Example:
 
@@ -51,8 +55,14 @@ class WordPieceTokenizer(tf.Module):
         strip_accents=None,
         parse_special_tokens=False,
         max_word_length=MAX_WORD_LENGTH,
+        tokenize_chinese_chars=True,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        added_tokens=(),
     ):
-        super().__init__()
         if not 1 <= max_word_length <= 400:  # RE2 counts further only with more memory than it has
             raise ValueError(
                 f"`max_word_length` must be between 1 and 400. Received: {max_word_length}."
@@ -61,109 +71,133 @@ class WordPieceTokenizer(tf.Module):
         if isinstance(vocabulary, str | os.PathLike):
             source = os.fspath(vocabulary)
             vocabulary = read_vocabulary(source)
-        vocabulary = tuple(vocabulary)
-        ids = _index(vocabulary, source)
-        # not a tuple: tf.Module would search it, piece by piece, for variables at every save
-        self._vocabulary = np.array(vocabulary, object)
-        self.vocabulary_size = len(vocabulary)
-        self.lowercase = lowercase
+        self._own_pieces = len(vocabulary)
+        super().__init__(
+            vocabulary,
+            {
+                "pad_token": pad_token,
+                "unk_token": unk_token,
+                "cls_token": cls_token,
+                "sep_token": sep_token,
+                "mask_token": mask_token,
+            },
+            added_tokens,
+            parse_special_tokens,
+            lowercase,
+            source,
+        )
         self.strip_accents = lowercase if strip_accents is None else strip_accents
-        self.parse_special_tokens = parse_special_tokens
         self.max_word_length = max_word_length
-
-        special_ids = [ids[token] for token in SPECIAL_TOKENS]
-        self.pad_token_id, self.unk_token_id, self.cls_token_id = special_ids[:3]
-        self.sep_token_id, self.mask_token_id = special_ids[3:]
-        special_ids += [i for piece, i in ids.items() if _UNUSED.fullmatch(piece)]
-        self.special_token_ids = tuple(special_ids)
-        self.is_special = np.zeros(self.vocabulary_size, bool)
-        self.is_special[special_ids] = True
-        self.is_continuation = np.array([piece.startswith("##") for piece in vocabulary])
-
-        # what stands for a word over the limit: a private-use character of no piece
-        used = set().union(*vocabulary)
-        self._unknown = next(c for c in map(chr, range(0xE000, 0xF900)) if c not in used)
+        self.tokenize_chinese_chars = tokenize_chinese_chars
         with tf.init_scope():  # constants that every graph may capture
-            self._build_tables(vocabulary)
-
-    @property
-    def vocabulary(self):
-        """The pieces, as a tuple of str; a piece's id is its position."""
-        return tuple(self._vocabulary)
+            self._build_tables(self.vocabulary[: self._own_pieces])
 
     def _build_tables(self, vocabulary):
-        # A marked special token is a word like any other, with an id behind the vocabulary's own.
-        names = [vocabulary[i][1:-1] for i in self.special_token_ids]
-        marked = [MARKER + (name.lower() if self.lowercase else name) for name in names]
-        self._special_pattern = rf"\[({'|'.join(names)})\]"
-        self._parsed_ids = tf.constant([*range(self.vocabulary_size), *self.special_token_ids])
         # No word holds white space, but the op would match such a piece across words.
         unmatchable = re.compile(rf"\s|^$|{MARKER}")
-        pieces = [
-            f"{MARKER}{i}" if unmatchable.search(piece) else piece for i, piece in enumerate(vocabulary)
-        ]
         self._matcher = tf_text.FastWordpieceTokenizer(
-            pieces + marked,
+            [
+                f"{MARKER}{i}" if unmatchable.search(piece) else piece
+                for i, piece in enumerate(vocabulary)
+            ],
+            unknown_token=vocabulary[self.unk_token_id],
             # its limit is in bytes; ours, in characters, is applied before
             max_bytes_per_word=max(4 * self.max_word_length, 64),
             token_out_type=tf.int32,
+            # its own rule puts spaces around ideographs
+            no_pretokenization=not self.tokenize_chinese_chars,
         )
-        self._pieces = tf.constant(vocabulary)
         self._spaced_pieces = tf.constant(
-            [piece[2:] if piece.startswith("##") else " " + piece for piece in vocabulary]
+            [piece[2:] if piece.startswith("##") else " " + piece for piece in self.vocabulary]
         )
 
     def normalize(self, text):
         """Cleans `text` and folds its case and accents, as `tokenize` does before it splits words.
 
         Shapes:
-            text     (B,)  string
+            text     (B,)  string, valid UTF-8
             returns  (B,)  string
         """
         return normalization.normalize(text, self.lowercase, self.strip_accents)
 
-    def tokenize(self, text, parse_special_tokens=None):
-        """Turns strings into ids of pieces; adds no special tokens.
+    def _prepare(self, text):
+        def rewrite(text):
+            text = self.normalize(normalization.drop_invalid_bytes(text))
+            limit = self.max_word_length
+            return normalization.mark_long_words(text, limit, self.tokenize_chinese_chars)
 
-        Shapes (B strings):
-            text     (B,) or ()            string
-            returns  (B, pieces) ragged    int32  or (pieces,) for a single string
+        is_simple = tf.strings.regex_full_match(
+            text, normalization.simple_pattern(self.max_word_length)
+        )
+        # most texts take the short way
+        folded = tf.strings.lower(text) if self.lowercase else text
+        return normalization.rewrite_where(~is_simple, rewrite, folded)
 
-        Args:
-            text: The strings. Bytes that are not UTF-8 are dropped.
-            parse_special_tokens: Overrides the constructor's choice for this call.
-        """
-        text = tf.convert_to_tensor(text, tf.string)
-        if text.shape.rank == 0:
-            return self.tokenize(text[None], parse_special_tokens).values
-        if text.shape.rank != 1:
-            raise ValueError(
-                "`text` must be one string or a vector of strings. "
-                f"Received: a tensor of shape {text.shape}."
+    def _split(self, text):
+        text = self._prepare(text)
+        if self.tokenize_chinese_chars:
+            return self._matcher.tokenize(text)
+        return self._matcher.tokenize(self._words(text)[0]).merge_dims(1, 2)
+
+    def _split_with_offsets(self, text):
+        prepared = self._prepare(text)
+        if self.tokenize_chinese_chars:
+            ids, starts, ends = self._matcher.tokenize_with_offsets(prepared)
+        else:
+            words, word_starts = self._words(prepared)
+            ids, starts, ends = self._matcher.tokenize_with_offsets(words)
+            shift = tf.gather(word_starts.values, row_ids(ids.values))
+            starts, ends = (
+                offsets.merge_dims(1, 2).with_values(offsets.flat_values + shift)
+                for offsets in (starts, ends)
             )
-        parse = self.parse_special_tokens if parse_special_tokens is None else parse_special_tokens
-        if parse:
-            text = self._mark_special_tokens(text)
-        text = normalization.normalize(text, self.lowercase, self.strip_accents, keep_marker=parse)
-        text = normalization.replace_long_words(text, self.max_word_length, self._unknown)
-        ids = self._matcher.tokenize(text)
-        if parse:
-            ids = ids.with_values(tf.gather(self._parsed_ids, ids.values))
-        return ids
+            ids = ids.merge_dims(1, 2)
 
-    def _mark_special_tokens(self, text):
-        text = normalization.drop_invalid_bytes(text)
-        text = tf.strings.regex_replace(text, MARKER, "")
-        return tf.strings.regex_replace(text, self._special_pattern, rf" {MARKER}\1 ")
+        def locate(rows, starts, ends):
+            starts, ends = self._without_markers(tf.gather(prepared, rows), starts, ends)
+            starts, ends = through_normalization(
+                tf.gather(text, rows),
+                starts,
+                ends,
+                normalization.normalized_lengths(self.lowercase, self.strip_accents),
+                normalization.combining_marks() if self.strip_accents else None,
+            )
+            return starts.values, ends.values
 
-    def pieces(self, ids):
-        """Looks up the piece of each id.
+        as_it_stands = normalization.simple_pattern(self.max_word_length, beyond_ascii=False)
+        is_changed = ~tf.strings.regex_full_match(text, as_it_stands)
+        starts, ends = update_rows(is_changed, [starts, ends], locate)
+        starts_word = ids.with_values(~tf.gather(self._is_continuation, ids.values))
+        return ids, starts, ends, starts_word
 
-        Shapes:
-            ids      any, dense or ragged  int
-            returns  the same              string
-        """
-        return tf.gather(self._pieces, ids)
+    def _words(self, text):
+        """Words of (B,) normalised strings, and the bytes where they start; ragged (B, words)."""
+        space, alone = normalization.separators(ideographs=False)
+        words, starts, _ = tf_text.regex_split_with_offsets(text, f"{space}+|{alone}", alone)
+        return words, starts
+
+    def _without_markers(self, prepared, starts, ends):
+        """Takes out of byte ranges (B, pieces) what the marks behind long words take up."""
+        # a marked word is one piece that ends with the mark
+        maybe = tf.where(ends.values - starts.values > self.max_word_length)
+        texts = tf.gather(prepared, tf.gather_nd(row_ids(ends), maybe))
+        last = tf.gather_nd(ends.values, maybe) - 1
+        last = tf.strings.substr(texts, last, tf.ones_like(last))
+        size = tf.shape(ends.values, tf.int64)
+        is_marked = tf.scatter_nd(maybe, tf.cast(last == MARKER, tf.int32), size)
+        total = tf.cumsum(is_marked)
+        before = tf.gather(tf.concat([[0], total], 0), ends.row_starts())
+        shift = total - tf.gather(before, row_ids(ends))
+        return (
+            starts.with_values(starts.values - (shift - is_marked)),
+            ends.with_values(ends.values - shift),
+        )
+
+    def _continues_word(self, piece):
+        return piece.startswith("##")
+
+    def _is_reserved(self, piece):
+        return bool(_UNUSED.fullmatch(piece))
 
     def detokenize(self, ids, skip_special_tokens=False):
         """Joins pieces into text: U+0020 between words, continuations put back to their words.
@@ -177,78 +211,25 @@ class WordPieceTokenizer(tf.Module):
             text = tf.where(tf.gather(self.is_special, ids), "", text)
         return tf.strings.regex_replace(tf.strings.reduce_join(text, axis=-1), "^ ", "")
 
-    def get_config(self):
-        """The constructor's arguments, as plain values."""
+    def _hugging_face_config(self):
         return {
-            "vocabulary": list(self.vocabulary),
-            "lowercase": self.lowercase,
-            "strip_accents": self.strip_accents,
-            "parse_special_tokens": self.parse_special_tokens,
-            "max_word_length": self.max_word_length,
-        }
-
-    def save_pretrained(self, directory):
-        """Writes Hugging Face's `vocab.txt` and `tokenizer_config.json` into `directory`."""
-        directory = os.fspath(directory)
-        tf.io.gfile.makedirs(directory)
-        config = {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": self.lowercase,
             "strip_accents": self.strip_accents,
-            "tokenize_chinese_chars": True,
-            # ours; Hugging Face passes over them
-            "parse_special_tokens": self.parse_special_tokens,
+            "tokenize_chinese_chars": self.tokenize_chinese_chars,
+            # ours; Hugging Face passes over it
             "max_word_length": self.max_word_length,
         }
-        text = json.dumps(config, indent=2) + "\n"
-        write_atomically(tf.io.gfile.join(directory, "tokenizer_config.json"), text)
-        # last: a directory with a vocabulary is complete
-        write_vocabulary(tf.io.gfile.join(directory, "vocab.txt"), self.vocabulary)
 
-    @classmethod
-    def from_pretrained(cls, directory):
-        """Reads what `save_pretrained`, or Hugging Face's BertTokenizer, wrote.
+    def _vocabulary_files(self):
+        return {"vocab.txt": vocabulary_text(self.vocabulary[: self._own_pieces])}
 
-        Where `tokenizer_config.json`, or a key of it, is missing, BertTokenizer's default holds:
-        lower case.
-        """
-        directory = os.fspath(directory)
-        path = tf.io.gfile.join(directory, "tokenizer_config.json")
-        config = {}
-        if tf.io.gfile.exists(path):
-            config = json.loads(read_text(path))
-        if not config.get("tokenize_chinese_chars", True):
-            raise ValueError(
-                "`tokenize_chinese_chars` must be true: CJK ideographs are words of their own in "
-                f"BERT. Received: false in {path}."
-            )
-        return cls(
-            tf.io.gfile.join(directory, "vocab.txt"),
-            lowercase=config.get("do_lower_case", True),
-            strip_accents=config.get("strip_accents"),
-            parse_special_tokens=config.get("parse_special_tokens", False),
-            max_word_length=config.get("max_word_length", MAX_WORD_LENGTH),
-        )
-
-
-def _index(vocabulary, source):
-    """Maps each piece to its id, and refuses a vocabulary that no model can use."""
-    if not vocabulary:
-        raise ValueError(f"The vocabulary must not be empty. Received: {source}.")
-    lines = {}
-    for number, piece in enumerate(vocabulary, start=1):
-        lines.setdefault(piece, []).append(number)
-    repeated = [f"{piece!r} on lines {at}" for piece, at in lines.items() if len(at) > 1]
-    if repeated:
-        raise ValueError(
-            "Every line of the vocabulary must be different: an id is one piece. "
-            f"Received: {source} with {', '.join(repeated[:10])}"
-            f"{', ...' if len(repeated) > 10 else ''}."
-        )
-    missing = [token for token in SPECIAL_TOKENS if token not in lines]
-    if missing:
-        raise ValueError(
-            f"The vocabulary must hold {', '.join(SPECIAL_TOKENS)}. "
-            f"Received: {source} of {len(lines)} pieces without {', '.join(missing)}."
-        )
-    return {piece: i for i, piece in enumerate(vocabulary)}
+    def get_config(self):
+        return {
+            "vocabulary": list(self.vocabulary[: self._own_pieces]),
+            "lowercase": self.lowercase,
+            "strip_accents": self.strip_accents,
+            "max_word_length": self.max_word_length,
+            "tokenize_chinese_chars": self.tokenize_chinese_chars,
+            **super().get_config(),
+        }
