@@ -125,7 +125,7 @@ def benchmark_text(options):
     size = sum(len(text.encode()) for text in texts) / 1e6
     vocabulary = options.vocabulary or trained_vocabulary(texts)
     print(
-        f"{len(texts):,} texts, {size:.1f} MB; batches of {options.rows} rows of {options.length} tokens; "
+        f"{len(texts):,} texts, {size:.1f} MB; {options.rows} x {options.length} tokens a batch; "
         f"{machine()}"
     )
     contestants = our_text_functions(texts, vocabulary, options)

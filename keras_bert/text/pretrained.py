@@ -54,9 +54,16 @@ def _load_sentence_transformers(directory, modules, options):
             f"Received: {[module['type'] for module in modules]} in {directory}."
         )
     inner = _join(directory, paths[0]) if paths[0] else directory
-    if _read_json(inner, "sentence_bert_config.json").get("do_lower_case"):
-        options = {"lowercase": True, **options}
-    return _load_hugging_face(inner, _read_json(inner, "tokenizer.json"), options)
+    fast = _read_json(inner, "tokenizer.json")
+    tokenizer = _load_hugging_face(inner, fast, options)
+    lowers = _read_json(inner, "sentence_bert_config.json").get("do_lower_case")
+    if not lowers or tokenizer.lowercase or "lowercase" in options:
+        return tokenizer
+    if isinstance(tokenizer, BytePairTokenizer):
+        raise _unsupported("`do_lower_case` of sentence-transformers, before byte-level BPE", directory)
+    # it lower-cases first, and leaves accents to the tokenizer
+    folding = {"lowercase": True, "strip_accents": tokenizer.strip_accents}
+    return _load_hugging_face(inner, fast, {**folding, **options})
 
 
 def _load_keras_hub(directory, fast, options):
@@ -89,6 +96,8 @@ def _load_hugging_face(directory, fast, options):
         kind = _guess_kind(directory, fast)
     if kind is None:
         raise _unsupported(name or "no file of a known tokenizer", directory)
+    if "lowercase" in options:
+        config = {**config, "do_lower_case": options["lowercase"]}
     make, found = kind(directory, config, fast)
     # what Hugging Face's classes make of a mask token that is given by its name alone
     tokens, added = _tokens(directory, config, fast, lstrip_mask=make is not WordPieceTokenizer)

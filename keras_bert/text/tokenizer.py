@@ -54,11 +54,12 @@ class Tokenizer(tf.Module):
         behind = [token.content for token in self._added_tokens if token.content not in known]
         vocabulary = pieces + behind
         ids = _index(vocabulary, source)
-        missing = [t.content for t in self._special_tokens.values() if t.content not in ids]
+        names = [token.content for token in self._special_tokens.values()]
+        missing = [name for name in names if name not in ids]
         if missing:
             raise ValueError(
-                f"The vocabulary must hold the special tokens {', '.join(missing)}. "
-                f"Received: {source} of {len(vocabulary)} pieces without them."
+                f"The vocabulary must hold the special tokens {', '.join(names)}. "
+                f"Received: {source} of {len(vocabulary)} pieces without {', '.join(missing)}."
             )
         # not a tuple: tf.Module would search it, piece by piece, for variables at every save
         self._vocabulary = np.array(vocabulary, object)
