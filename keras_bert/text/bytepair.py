@@ -66,7 +66,7 @@ class BytePairTokenizer(Tokenizer):
     >>> vocabulary = [*special, *byte_alphabet(), "Ġt", "he", "Ġthe"]
     >>> tokenizer = BytePairTokenizer(vocabulary, merges)
     >>> ids = tokenizer.tokenize("the thé")
-    >>> tokenizer.pieces(ids).numpy().astype(str).tolist()
+    >>> [piece.decode() for piece in tokenizer.pieces(ids).numpy()]
     ['t', 'he', 'Ġt', 'h', 'Ã', '©']
     >>> tokenizer.detokenize(ids).numpy().decode()
     'the thé'
