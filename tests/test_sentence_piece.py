@@ -305,9 +305,7 @@ def test_special_tokens_that_the_model_lacks_come_behind():
     size = tokenizer.vocabulary_size
     assert tokenizer.vocabulary[-3:] == ("[CLS]", "[SEP]", "[MASK]")
     assert (tokenizer.cls_token_id, tokenizer.mask_token_id) == (size - 3, size - 1)
-    with pytest.raises(
-        ValueError, match=r"special tokens \[CLS\], \[SEP\], \[MASK\]. Received: .* bytes"
-    ):
+    with pytest.raises(ValueError, match=r"without \[CLS\], \[SEP\], \[MASK\]"):
         SentencePieceTokenizer(model)
 
 
