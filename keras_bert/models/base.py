@@ -1,9 +1,9 @@
 """What every model around the encoder shares: its config in and out, its losses and its figures."""
 
 import keras
+from keras import ops
 
 from keras_bert.config import EncoderConfig
-from keras_bert.losses import weighted_mean
 
 
 def check_vocabulary(tokenizer, config):
@@ -20,7 +20,8 @@ class BertModel(keras.Model):
 
     Compiled without a `loss`, it minimises the sum of `element_figures`'s losses, each a mean over the
     sample weights, and reports every figure as a sum over the data set divided by the sum of weights.
-    Both come from one computation. (Keras's own `loss` entry is a mean of batch means.)
+    Both come from one computation. (Keras's own `loss` entry is a mean of batch means.) The `Trainer`
+    takes the same sums, and divides them by those of all replicas.
 
     Args:
         config: An EncoderConfig.
@@ -46,6 +47,45 @@ class BertModel(keras.Model):
         """
         raise NotImplementedError
 
+    def label_weights(self, y, sample_weight=None):
+        """How much each element of each output counts, {name of the output: (...) float32}."""
+        if sample_weight is None:
+            return {name: ops.ones_like(labels, "float32") for name, labels in y.items()}
+        missing = sorted(set(y) - set(sample_weight))
+        if missing:
+            raise ValueError(
+                f"`sample_weight` must have a weight for every label. Received: none for {missing}."
+            )
+        return {name: ops.cast(sample_weight[name], "float32") for name in y}
+
+    def weighted_figures(self, y, y_pred, shares):
+        """Each figure of a batch, as the sum of its elements times their shares.
+
+        Where the shares are the weights divided by their sum over the batch, these are means; divided
+        by the sum over the batches of all replicas, they add up to the mean of those.
+
+        Args:
+            y: {name: labels}.
+            y_pred: {name: outputs of the model}.
+            shares: {name: (...)}, one for each element.
+
+        Returns:
+            {name: {"loss": (), another figure: (), ...}}
+        """
+        missing = sorted(set(y_pred) - set(y))
+        if missing:
+            raise ValueError(
+                "The labels must hold one entry for each output of the model. "
+                f"Received: labels for {sorted(y)}, none for {missing}."
+            )
+        return {
+            name: {
+                figure: ops.sum(values * shares[name])
+                for figure, values in self.element_figures(name, y[name], outputs).items()
+            }
+            for name, outputs in y_pred.items()
+        }
+
     def compile(self, optimizer, **kwargs):
         """`keras.Model.compile`; `loss` and metrics are only needed to replace the model's own."""
         super().compile(optimizer=optimizer, **kwargs)
@@ -55,19 +95,21 @@ class BertModel(keras.Model):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
-        total = 0.0
-        for name, outputs in y_pred.items():
-            weights = None if sample_weight is None else sample_weight[name]
-            figures = self.element_figures(name, y[name], outputs)
-            total += weighted_mean(figures["loss"], weights)
-            for figure, values in figures.items():
-                self._mean(f"{name}_{figure}").update_state(values, weights)
-        return total
+        weights = self.label_weights(y, sample_weight)
+        totals = {name: ops.sum(values) for name, values in weights.items()}
+        # 0, with finite gradients, where all weights are 0
+        shares = {name: ops.divide_no_nan(weights[name], totals[name]) for name in weights}
+        figures = self.weighted_figures(y, y_pred, shares)
+        for name, values in figures.items():
+            for figure, mean in values.items():
+                self._update(f"{name}_{figure}", mean * totals[name], totals[name])
+        return sum(values["loss"] for values in figures.values())
 
-    def _mean(self, name):
+    def _update(self, name, total, weight):
         if name not in self.figures:
             self.figures[name] = keras.metrics.Mean(name=name)
-        return self.figures[name]
+        self.figures[name].total.assign_add(total)
+        self.figures[name].count.assign_add(weight)
 
     def compile_from_config(self, config):
         """What loading calls; Keras's own would not call a `compile` that is overridden."""
@@ -80,3 +122,4 @@ class BertModel(keras.Model):
     @classmethod
     def from_config(cls, config):
         return cls(**{**config, "config": EncoderConfig.from_dict(config["config"])})
+

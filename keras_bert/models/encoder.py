@@ -77,8 +77,9 @@ class BertEncoder(keras.Model):
                 dtype=dtype,
                 name="pooler",
             )
+        # int32: hosts of a strategy cannot send each other unsigned numbers
         self.dropout_seed = self.add_weight(
-            (), _random_bits, dtype="uint32", trainable=False, autocast=False, name="dropout_seed"
+            (), _random_bits, dtype="int32", trainable=False, autocast=False, name="dropout_seed"
         )
         # The config fixes every shape: build at once, so that weights can be loaded before any call.
         with keras.name_scope(self.name):
