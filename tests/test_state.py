@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import resource
 
 import numpy as np
 import pytest
@@ -9,13 +10,14 @@ import tensorflow as tf
 
 from keras_bert.models.pretrainer import BertPretrainer
 from keras_bert.training.callbacks import SaveState
-from keras_bert.training.optimizers import AdamW, WarmupLinearDecay
+from keras_bert.training.optimizers import AdamW
+from keras_bert.training.schedules import WarmupDecay
 from keras_bert.training.state import TrainingState
 
 
 def compiled(config):
     model = BertPretrainer(config)
-    model.compile(AdamW(WarmupLinearDecay(0.05, 2, 20)))
+    model.compile(AdamW(WarmupDecay(0.05, 2, 20)))
     return model
 
 
@@ -92,24 +94,43 @@ def test_a_torn_state_is_never_chosen(model, tmp_path, damage):
     assert state.saved_steps() == [5, 10]
 
 
-def test_a_failed_write_leaves_the_last_state(model, tmp_path, monkeypatch):
+def test_bytes_that_changed_are_passed_over(model, tmp_path, capsys):
     state = TrainingState(tmp_path, model, model.optimizer)
     state.save(5)
+    state.save(10)
+    data = next((tmp_path / "step_00000010").glob("state.data*"))
+    content = data.read_bytes()
+    data.write_bytes(content[:2000] + bytes(len(content) - 2000))  # as after a loss of power
+    assert state.saved_steps() == [5, 10]
+    assert state.restore() == (5, None)
+    assert "step 10 is damaged" in capsys.readouterr().out
+    older = next((tmp_path / "step_00000005").glob("state.data*"))
+    older.write_bytes(bytes(older.stat().st_size))
+    with pytest.raises(ValueError, match="only damaged ones"):
+        state.restore()
 
-    def full(*_, **__):
-        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
-    monkeypatch.setattr(tf.io.gfile, "rename", full)  # of the list, the last thing written
-    with pytest.raises(tf.errors.ResourceExhaustedError, match="No space left"):
-        state.save(10)
-    assert state.saved_steps() == [5]
+@pytest.mark.parametrize("room", [0, 1000, 20_000])
+def test_a_full_disk_leaves_the_last_state(model, tmp_path, room):
+    """No file may grow beyond `room` bytes: the system's own error, before and within the data."""
+    state = TrainingState(tmp_path, model, model.optimizer)
+    state.save(5, "good")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    try:
+        with pytest.raises(OSError, match="step 10 could not be written.*newest good.*step 5"):
+            state.save(10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["step_00000005"]
+    assert state.restore() == (5, "good")
 
 
 def test_another_model_is_refused(model, toy_config, tmp_path):
     TrainingState(tmp_path, model, model.optimizer).save(5)
     for change in ({"num_hidden_layers": 1}, {"num_hidden_layers": 3}, {"intermediate_size": 20}):
         other = compiled(dataclasses.replace(toy_config, **change))
-        with pytest.raises(ValueError, match="step_00000005 must come from the same model"):
+        with pytest.raises(ValueError, match="same model and optimizer.*step_00000005"):
             TrainingState(tmp_path, other, other.optimizer).restore()
 
 

@@ -18,6 +18,8 @@ import tensorflow as tf
 from keras_bert.files import read_text, write_atomically
 
 _COMPLETE = "complete.json"
+# what TensorFlow's readers say of bytes that do not fit their check sums
+_DAMAGE = {tf.errors.DATA_LOSS, tf.errors.OUT_OF_RANGE, tf.errors.UNKNOWN}
 _NAME = re.compile(r"step_(\d{8,})$")
 
 
@@ -61,10 +63,27 @@ class TrainingState:
         Args:
             step: Number of optimizer steps made.
             notes: Anything that JSON can hold; `restore` gives it back.
+
+        Raises:
+            OSError: When it cannot be written, the disk being full for example; the states before it
+                are still there.
         """
         path = self._path(step)
-        if tf.io.gfile.isdir(path):
-            tf.io.gfile.rmtree(path)
+        try:
+            self._remove(path)
+            self._write(path, step, notes)
+        except (tf.errors.OpError, OSError) as error:
+            # a disk that is full should not stay so for the sake of half a state
+            self._remove(path)
+            saved = self.saved_steps()
+            raise OSError(
+                f"The state of step {step:,} could not be written to {path}: {_first_line(error)} "
+                + (f"The newest good state is that of step {saved[-1]:,}." if saved else "There is no other.")
+            ) from error
+        for old in self.saved_steps()[: -self.keep]:
+            self._remove(self._path(old))
+
+    def _write(self, path, step, notes):
         self._checkpoint.write(posixpath.join(path, "state"))
         sizes = {
             name: tf.io.gfile.stat(posixpath.join(path, name)).length
@@ -72,31 +91,43 @@ class TrainingState:
         }
         content = json.dumps({"step": step, "files": sizes, "notes": notes})
         write_atomically(posixpath.join(path, _COMPLETE), content)
-        for old in self.saved_steps()[: -self.keep]:
-            tf.io.gfile.rmtree(self._path(old))
+
+    def _remove(self, path):
+        if tf.io.gfile.isdir(path):
+            tf.io.gfile.rmtree(path)
 
     def restore(self):
         """Loads the newest complete state.
+
+        One whose bytes have changed since (TensorFlow keeps check sums) is passed over for the one
+        before it, with a line that says so.
 
         Returns:
             (step, notes); (0, None), with nothing changed, when there is no complete state.
 
         Raises:
-            ValueError: When the state belongs to another model or optimizer.
+            ValueError: When the state belongs to another model or optimizer, or all are damaged.
         """
         steps = self.saved_steps()
-        if not steps:
-            return 0, None
-        path = self._path(steps[-1])
-        try:
-            status = self._checkpoint.read(posixpath.join(path, "state")).expect_partial()
-            status.assert_consumed()
-        except (AssertionError, ValueError) as error:
-            first_line = str(error).strip().splitlines()[0]
-            raise ValueError(
-                f"The state in {path} must come from the same model and optimizer. {first_line}"
-            ) from error
-        return steps[-1], json.loads(read_text(posixpath.join(path, _COMPLETE)))["notes"]
+        for step in reversed(steps):
+            path = self._path(step)
+            try:
+                status = self._checkpoint.read(posixpath.join(path, "state")).expect_partial()
+                status.assert_consumed()
+            except tf.errors.OpError as error:
+                if error.error_code not in _DAMAGE:
+                    raise
+                print(f"The state of step {step:,} is damaged and passed over: {_first_line(error)}")
+                continue
+            except (AssertionError, ValueError) as error:
+                raise ValueError(
+                    "The state must come from the same model and optimizer. "
+                    f"Received: {path}. {_first_line(error)}"
+                ) from error
+            return step, json.loads(read_text(posixpath.join(path, _COMPLETE)))["notes"]
+        if steps:
+            raise ValueError(f"A saved state must be whole. Received: only damaged ones in {self.directory}.")
+        return 0, None
 
     def _path(self, step):
         return posixpath.join(self.directory, f"step_{step:08d}")
@@ -111,6 +142,10 @@ class TrainingState:
         except (ValueError, KeyError, tf.errors.NotFoundError):
             return False
         return found == sizes
+
+
+def _first_line(error):
+    return str(error).strip().splitlines()[0]
 
 
 def _named(variables, names):
