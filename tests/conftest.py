@@ -5,8 +5,14 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bert.config import EncoderConfig
+
+# Two devices, so that a MirroredStrategy has something to mirror; nobody else looks at the second.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
 
 ROOT = Path(__file__).parents[1]
 VOCAB, ROWS, LENGTH, PREDICTIONS = 23, 3, 7, 2

@@ -6,9 +6,11 @@ Appends a line (step, loss in hexadecimal) for each step to out/losses_<worker>.
 writes out/weights_<worker>.npz and out/result_<worker>.json.
 """
 
+import functools
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import keras
@@ -19,7 +21,7 @@ from keras_bert.config import EncoderConfig
 from keras_bert.models.pretrainer import BertPretrainer
 from keras_bert.training.distribution import make_strategy
 from keras_bert.training.optimizers import AdamW
-from keras_bert.training.trainer import Trainer
+from keras_bert.training.trainer import Interrupted, Trainer
 
 VOCAB, STEPS, ROWS, LENGTH, PREDICTIONS = 23, 20, 8, 7, 2
 OPTIONS = {
@@ -36,6 +38,20 @@ OPTIONS = {
     "state_dir": None,
     "seconds_per_step": 0.0,
 }
+
+
+def toy_config(dropout):
+    return EncoderConfig(
+        vocab_size=VOCAB,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=10,
+        initializer_range=0.5,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
 
 
 def global_batches():
@@ -113,8 +129,6 @@ class LossLog(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if self.pause:
-            import time
-
             time.sleep(self.pause)
         done = self.trainer.steps_done
         losses = self.trainer.step_losses
@@ -123,27 +137,22 @@ class LossLog(keras.callbacks.Callback):
                 file.write(f"{step} {float(loss).hex()}\n")
 
 
+@functools.cache
+def mirrored():
+    """Two replicas on this CPU. One strategy a process: the keys of two would collide."""
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
 def train(options):
     """Runs it in this process; returns the trainer."""
-    if options["strategy"] == "mirrored":  # as many as there are halves, on this CPU
-        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    if options["strategy"] == "mirrored":
+        strategy = mirrored()
     else:
         strategy = make_strategy(options["strategy"])
-    config = EncoderConfig(
-        vocab_size=VOCAB,
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=12,
-        max_position_embeddings=10,
-        initializer_range=0.5,
-        hidden_dropout_prob=options["dropout"],
-        attention_probs_dropout_prob=options["dropout"],
-    )
     keras.utils.set_random_seed(0)
     with strategy.scope():
-        model = BertPretrainer(config, dtype=options["dtype"])
-        model.compile(AdamW(**{"learning_rate": 1e-2, "global_clipnorm": 0.5, **options["optimizer"]}))
+        model = BertPretrainer(toy_config(options["dropout"]), dtype=options["dtype"])
+        model.compile(AdamW(**{"learning_rate": 1e-3, "global_clipnorm": 0.5, **options["optimizer"]}))
     names = ("accumulate", "steps_per_call", "jit_compile", "state_dir")
     trainer = Trainer(model, seed=1, **{name: options[name] for name in names})
     worker = strategy.cluster_resolver.task_id if options["strategy"] == "multi_worker" else 0
@@ -164,4 +173,7 @@ if __name__ == "__main__":
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     os.makedirs(settings["out"], exist_ok=True)
-    train(settings)
+    try:
+        train(settings)
+    except Interrupted as stop:
+        print(stop)

@@ -1,31 +1,25 @@
-"""AdamW as BERT uses it, and its learning rate."""
+"""AdamW and LAMB as BERT uses them: exclusions and rates by path, one pass over the weights."""
 
+import math
 import re
 
 import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bert.training.schedules import WarmupDecay
+
 # Biases and layer norms are not decayed (google-research/bert, optimization.py).
 NO_DECAY = (r"bias$", r"norm/(gamma|beta)$")
 
 
-@keras.saving.register_keras_serializable(package="keras_bert")
-class AdamW(keras.optimizers.AdamW):
-    """Adam with decoupled weight decay (Loshchilov & Hutter 2017), set as for BERT.
+class _Adam(keras.optimizers.Optimizer):
+    """What AdamW and LAMB share: the moments, who is decayed, at which rate, how it is computed.
 
-    Three things differ from `keras.optimizers.AdamW`. Exclusions from decay are patterns on
-    `variable.path`, kept in the config and so in force after loading (Keras matches the bare name and
-    forgets them). Gradients of embeddings are made dense before their norm is taken (the norm of
-    `IndexedSlices` ignores repeated ids). Outside of a distribution strategy the update of all
-    variables is compiled by XLA into one pass over them.
+    A subclass gives `_change`: what is taken off a variable, in units of its rate.
 
-    Args:
-        learning_rate: A float or a schedule.
-        weight_decay: Share of each decayed variable, times the rate, taken off in each step.
-        beta_1, beta_2, epsilon: Adam's constants.
-        global_clipnorm: Largest norm of all gradients together.
-        no_decay: Regular expressions; a variable is not decayed when one is found in its path.
+    Moments start at zero, and are corrected for it by 1 - beta**step. Computed as it stands, this loses
+    three of float32's seven digits to cancellation at the first steps.
     """
 
     def __init__(
@@ -37,79 +31,229 @@ class AdamW(keras.optimizers.AdamW):
         epsilon=1e-6,
         global_clipnorm=1.0,
         no_decay=NO_DECAY,
+        rate_factors=(),
         **kwargs,
     ):
+        for name, value in (("weight_decay", weight_decay), ("epsilon", epsilon)):
+            if value is None or value < 0:
+                raise ValueError(f"`{name}` must be at least 0. Received: {value}.")
+        for name, value in (("beta_1", beta_1), ("beta_2", beta_2)):
+            if not 0 < value < 1:
+                raise ValueError(f"`{name}` must lie between 0 and 1. Received: {value}.")
+        for pattern, factor in rate_factors:
+            if not factor >= 0:
+                raise ValueError(
+                    "`rate_factors` must pair patterns with factors of at least 0. "
+                    f"Received: {factor} for {pattern!r}."
+                )
         super().__init__(
             learning_rate=learning_rate,
             weight_decay=weight_decay,
-            beta_1=beta_1,
-            beta_2=beta_2,
-            epsilon=epsilon,
             global_clipnorm=global_clipnorm,
             **kwargs,
         )
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
         self.no_decay = tuple(no_decay)
+        self.rate_factors = tuple((pattern, factor) for pattern, factor in rate_factors)
 
     def build(self, variables):
-        if not self.built:
-            excluded = [variable for variable in variables if not self.decays(variable.path)]
-            self.exclude_from_weight_decay(var_list=excluded)
+        if self.built:
+            return
         super().build(variables)
+        self._momentums, self._velocities = self.add_optimizer_variables(
+            variables, ["momentum", "velocity"]
+        )
 
     def decays(self, path):
         """Whether a variable of this path is decayed."""
         return not any(re.search(pattern, path) for pattern in self.no_decay)
 
+    def rate_factor(self, path):
+        """What the rate is multiplied with for a variable of this path."""
+        return next((factor for pattern, factor in self.rate_factors if re.search(pattern, path)), 1.0)
+
+    def update_step(self, gradient, variable, learning_rate):
+        index = self._get_variable_index(variable)
+        path = self._trainable_variables[index].path
+        momentum, velocity = self._momentums[index], self._velocities[index]
+        self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
+        self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
+        step = ops.cast(self.iterations + 1, variable.dtype)
+        change = self._change(
+            ops.convert_to_tensor(momentum),
+            ops.convert_to_tensor(velocity),
+            -ops.expm1(step * math.log(self.beta_1)),
+            -ops.expm1(step * math.log(self.beta_2)),
+            ops.convert_to_tensor(variable) if self.decays(path) else None,
+        )
+        rate = ops.cast(learning_rate, variable.dtype) * self.rate_factor(path)
+        self.assign_sub(variable, rate * change)
+
+    def _change(self, momentum, velocity, momentum_share, velocity_share, decayed):
+        """What to take off a variable, in units of its rate.
+
+        Args:
+            momentum, velocity: Running means of its gradient and of the gradient's square.
+            momentum_share, velocity_share: What part of either mean is not its start at zero.
+            decayed: Its value, or None when it is excluded from decay.
+        """
+        raise NotImplementedError
+
+    def _apply_weight_decay(self, variables):
+        """Nothing: the decay is part of `_change`."""
+
     def _backend_apply_gradients(self, grads, trainable_variables):
+        # the norm of IndexedSlices ignores repeated ids
         grads = [tf.convert_to_tensor(grad) for grad in grads]
+        super()._backend_apply_gradients(grads, trainable_variables)
 
-        def update(grads):
-            super(AdamW, self)._backend_apply_gradients(grads, trainable_variables)
+    def _clip_gradients(self, grads):
+        # Keras would clip here the gradients of each replica, before they are summed
+        return grads if self.global_clipnorm else super()._clip_gradients(grads)
 
-        # A strategy's variables live on several devices, which one XLA program cannot reach; and
-        # eagerly there would be a new program to compile with every step.
-        if not (tf.distribute.has_strategy() or tf.executing_eagerly()):
-            update = tf.function(update, jit_compile=True, autograph=False)
-        update(grads)
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        variables = [variable.value for variable in trainable_variables]
+        pairs = self._all_reduce_sum_gradients(list(zip(grads, variables, strict=True)))
+        scale = 1.0
+        if self.global_clipnorm:
+            # not in the compiled part: on a CPU, XLA sums with one core
+            halves = [tf.cast(tf.nn.l2_loss(grad), tf.float32) for grad, _ in pairs]
+            norm = tf.sqrt(2 * tf.add_n(halves))
+            scale = self.global_clipnorm / tf.maximum(norm, self.global_clipnorm)
 
-    def get_config(self):
-        return {**super().get_config(), "no_decay": list(self.no_decay)}
-
-
-@keras.saving.register_keras_serializable(package="keras_bert")
-class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Rises linearly from 0 to the peak, then falls linearly to 0 at `total_steps`.
-
-    The step numbered 0 already moves: rate(step) = peak * (step + 1) / warmup_steps while warming up.
-
-    Args:
-        peak: Highest rate.
-        warmup_steps: Steps until the peak.
-        total_steps: Steps until 0; must be larger than `warmup_steps`.
-    """
-
-    def __init__(self, peak, warmup_steps, total_steps, name="warmup_linear_decay"):
-        super().__init__()
-        if not 0 <= warmup_steps < total_steps:
-            raise ValueError(
-                "`warmup_steps` must be at least 0 and below `total_steps`. "
-                f"Received: warmup_steps={warmup_steps}, total_steps={total_steps}."
+        def update():
+            tf.__internal__.distribute.interim.maybe_merge_call(
+                self._distributed_tf_update_step,
+                self._distribution_strategy,
+                [(grad * tf.cast(scale, grad.dtype), variable) for grad, variable in pairs],
+                learning_rate,
             )
-        self.peak = peak
-        self.warmup_steps = warmup_steps
-        self.total_steps = total_steps
-        self.name = name
 
-    def __call__(self, step):
-        step = ops.cast(step, "float32")
-        rising = (step + 1) / max(self.warmup_steps, 1)
-        falling = (self.total_steps - step) / (self.total_steps - self.warmup_steps)
-        return self.peak * ops.clip(ops.minimum(rising, falling), 0.0, 1.0)
+        _in_one_pass(update)
+
+    def _update_model_variables_moving_average(self, trainable_variables):
+        update = super()._update_model_variables_moving_average
+        _in_one_pass(lambda: update(trainable_variables))
 
     def get_config(self):
         return {
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
-            "total_steps": self.total_steps,
-            "name": self.name,
+            **super().get_config(),
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+            "no_decay": list(self.no_decay),
+            "rate_factors": [[pattern, factor] for pattern, factor in self.rate_factors],
         }
+
+
+def _in_one_pass(update):
+    """Runs `update`, compiled by XLA where that is possible."""
+    # A strategy's variables live on several devices, which one XLA program cannot reach; and
+    # eagerly there would be a new program to compile with every step.
+    if not (tf.distribute.has_strategy() or tf.executing_eagerly()):
+        update = tf.function(update, jit_compile=True, autograph=False)
+    update()
+
+
+@keras.saving.register_keras_serializable(package="keras_bert")
+class AdamW(_Adam):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2017), set as for BERT.
+
+    It differs from `keras.optimizers.AdamW` in this:
+
+    * Exclusions from decay are patterns on `variable.path`, kept in the config and so in force after
+      loading. (Keras matches the bare name and forgets them.) Rates can differ by path, too.
+    * `global_clipnorm` bounds the norm of what is applied: of gradients summed over all replicas, those
+      of embeddings made dense.
+    * Outside of a distribution strategy XLA compiles the update into one pass over the variables.
+
+    Args:
+        learning_rate: A float or a schedule.
+        weight_decay: Share of each decayed variable, times its rate, taken off in each step.
+        beta_1, beta_2, epsilon: Adam's constants.
+        global_clipnorm: Largest norm of all gradients together; None for no limit.
+        no_decay: Regular expressions; a variable is not decayed when one is found in its path.
+        rate_factors: Pairs (regular expression, factor). The first one found in a variable's path
+            scales its rate, and with it its decay; without one it is 1. See `layer_decay`.
+        **kwargs: Of `keras.optimizers.Optimizer`, such as `use_ema`.
+    """
+
+    def _change(self, momentum, velocity, momentum_share, velocity_share, decayed):
+        scale = ops.sqrt(velocity_share) / momentum_share
+        change = momentum * scale / (ops.sqrt(velocity) + self.epsilon)
+        return change if decayed is None else change + self.weight_decay * decayed
+
+
+@keras.saving.register_keras_serializable(package="keras_bert")
+class LAMB(_Adam):
+    """Adam for large batches: each variable moves in proportion to its own norm.
+
+    You et al. 2019, "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes",
+    algorithm 2, with moments corrected for their start. A step of rate r, decay included, moves a
+    variable by r times its norm, whatever its gradient. The variables that `no_decay` excludes, biases
+    and norms, are moved as Adam does; so are those that are all zero.
+
+    (`keras.optimizers.Lamb` has the decay outside of that proportion, and biases and norms inside.)
+
+    The kernels of query, key and value are one variable here, and have one norm.
+
+    Args:
+        learning_rate: A float or a schedule. The paper's peak for BERT is 0.005 at a batch of 32,768,
+            and for smaller ones that much less as the square root of the batch is.
+        weight_decay: Share of each decayed variable in the direction of its step.
+        beta_1, beta_2, epsilon: Adam's constants.
+        global_clipnorm: Largest norm of all gradients together; None for no limit.
+        no_decay: Regular expressions; a variable is neither decayed nor moved in proportion to its norm
+            when one is found in its path.
+        rate_factors: As in `AdamW`.
+        **kwargs: Of `keras.optimizers.Optimizer`, such as `use_ema`.
+    """
+
+    def _change(self, momentum, velocity, momentum_share, velocity_share, decayed):
+        change = momentum / momentum_share / (ops.sqrt(velocity / velocity_share) + self.epsilon)
+        if decayed is None:
+            return change
+        change += self.weight_decay * decayed
+        size, length = _norm(decayed), _norm(change)
+        return change * ops.where((size > 0) & (length > 0), size / length, 1.0)
+
+
+def _norm(tensor):
+    # of the norms of its rows: XLA would sum up millions of squares one after the other
+    return tf.norm(tf.norm(tensor[None], axis=-1))
+
+
+def layer_decay(config, decay):
+    """`rate_factors` that let a checkpoint's lower layers, which are more general, move less.
+
+    Heads keep the full rate, the last block of L has decay, the first decay**L, and the embeddings
+    decay**(L + 1): Howard & Ruder 2018 (ULMFiT), section 3.2; Clark et al. 2020 (ELECTRA), whose code
+    has one more factor of decay below the heads.
+
+    L counts blocks with weights of their own. Where layers share them (ALBERT), a block takes part in
+    the last of its layers as much as in the first, so there is one factor for each block.
+
+    Args:
+        config: The EncoderConfig.
+        decay: Rate of a block in units of that of the block above it; ELECTRA takes 0.8 or 0.9.
+
+    Returns:
+        A list of pairs (pattern, factor).
+
+    Example:
+
+    >>> layer_decay(EncoderConfig(num_hidden_layers=2), 0.5)
+    [('(^|/)block_0/', 0.25), ('(^|/)block_1/', 0.5), ('(^|/)embeddings/', 0.125)]
+    """
+    if not 0 < decay <= 1:
+        raise ValueError(f"`decay` must be above 0 and at most 1. Received: {decay}.")
+    blocks = config.groups
+    return [
+        *((f"(^|/)block_{index}/", decay ** (blocks - index)) for index in range(blocks)),
+        ("(^|/)embeddings/", decay ** (blocks + 1)),
+    ]
+
+
+WarmupLinearDecay = WarmupDecay  # its old name, until its users have changed

@@ -1,6 +1,7 @@
 """Training under any strategy of `tf.distribute`: one loop for one device, several, and several hosts."""
 
 import contextlib
+import resource
 import time
 
 import keras
@@ -159,7 +160,8 @@ class Trainer:
 
         Returns:
             The history: for each epoch a dict of `step`, `loss`, the model's figures over the epoch,
-            each a sum over its elements divided by their weights, learning_rate, tokens_per_second.
+            each a sum over its elements divided by their weights, learning_rate, tokens_per_second
+            (of training alone), peak_memory_gib.
 
         Raises:
             Interrupted: After SIGTERM or SIGINT; the state is saved.
@@ -250,13 +252,20 @@ class Trainer:
     def strategy_free_copy(self):
         """The model again, in float32 and outside of any strategy, to save, serve or export.
 
-        With an optimizer that averages weights (`use_ema`), they are the averages.
+        With an optimizer that averages weights (`use_ema`), they are the averages; training, and the
+        figures of `evaluate`, keep to the weights themselves.
         """
         config = {**self.model.get_config(), "dtype": "float32"}
         copy = type(self.model).from_config(config)
         copy.tokenizer = self.model.tokenizer
+        optimizer, averages = self.step.optimizer, {}
+        if optimizer.use_ema:
+            trained = self.model.trainable_variables
+            averages = dict(
+                zip(map(id, trained), optimizer._model_variables_moving_average, strict=True)
+            )
         for old, new in zip(self.model.weights, copy.weights, strict=True):
-            new.assign(old.numpy())
+            new.assign(averages.get(id(old), old).numpy())
         return copy
 
     def _epoch(self, epoch, steps_per_epoch, batches, callbacks, requests, describe):
@@ -285,6 +294,7 @@ class Trainer:
             if report["stop"].any():
                 self.save()
                 raise Interrupted(f"Stopped at step {self._done:,} as asked to.")
+        logs["peak_memory_gib"] = _peak_memory() / 2**30
         logs["learning_rate"] = float(keras.ops.convert_to_numpy(self.step.optimizer.learning_rate))
         return logs
 
@@ -373,6 +383,13 @@ def _check_strategy(model):
             "The model must be made, and compiled, in the scope of one strategy. Received: made in "
             f"{type(ours).__name__}, its optimizer in {type(others).__name__}."
         )
+
+
+def _peak_memory():
+    """Bytes: of the first GPU, else of this process."""
+    if tf.config.list_logical_devices("GPU"):
+        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _means(sums):
