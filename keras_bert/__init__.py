@@ -3,18 +3,25 @@
 from keras_bert.config import EncoderConfig as EncoderConfig
 from keras_bert.data.builtin import builtin_documents as builtin_documents
 from keras_bert.data.corpus import build_corpus as build_corpus
-from keras_bert.data.pretraining import NextSentenceData as NextSentenceData
+from keras_bert.data.pretraining import PretrainingData as PretrainingData
+from keras_bert.data.record_data import RecordData as RecordData
 from keras_bert.models.encoder import BertEncoder as BertEncoder
 from keras_bert.models.pretrainer import BertPretrainer as BertPretrainer
+from keras_bert.models.resizing import resize_vocabulary as resize_vocabulary
 from keras_bert.serving import export_saved_model as export_saved_model
 from keras_bert.text.added_tokens import AddedToken as AddedToken
 from keras_bert.text.bytepair import BytePairTokenizer as BytePairTokenizer
 from keras_bert.text.preprocessing import TextPreprocessor as TextPreprocessor
 from keras_bert.text.pretrained import load_tokenizer as load_tokenizer
 from keras_bert.text.sentence_piece import SentencePieceTokenizer as SentencePieceTokenizer
+from keras_bert.text.vocabulary import extend_vocabulary as extend_vocabulary
 from keras_bert.text.vocabulary import train_vocabulary as train_vocabulary
 from keras_bert.text.wordpiece import WordPieceTokenizer as WordPieceTokenizer
+from keras_bert.training.distribution import make_strategy as make_strategy
+from keras_bert.training.optimizers import LAMB as LAMB
 from keras_bert.training.optimizers import AdamW as AdamW
-from keras_bert.training.optimizers import WarmupLinearDecay as WarmupLinearDecay
+from keras_bert.training.optimizers import layer_decay as layer_decay
+from keras_bert.training.schedules import WarmupDecay as WarmupDecay
+from keras_bert.training.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"

@@ -11,32 +11,25 @@ import numpy as np
 from keras_bert.files import write_atomically
 
 
-def evaluate_pretrainer(model, held_out, batch_size, examples):
+def report_pretrainer(figures, held_out, batch_size, examples):
     """Held-out figures, beside what a model that knows nothing but word counts could reach.
 
     Args:
-        model: A compiled BertPretrainer.
-        held_out: The NextSentenceData to measure on.
-        batch_size: Rows in a batch.
-        examples: How many examples, as in `held_out.evaluation_batches`.
+        figures: What the Trainer's `evaluate` gave for the examples.
+        held_out: The data that they are of.
+        batch_size, examples: As given to its `evaluation_batches`.
 
     Returns:
         A dict of numbers; losses and the entropy in nats for each predicted token.
     """
-    batches = held_out.evaluation_batches(batch_size, examples)
-    figures = model.evaluate(batches, return_dict=True, verbose=0)
-    counts = np.zeros(model.config.vocab_size)
-    for _, y, weights in batches.as_numpy_iterator():
+    counts = np.zeros(held_out.tokenizer.vocabulary_size)
+    for _, y, weights in held_out.evaluation_batches(batch_size, examples).as_numpy_iterator():
         np.add.at(counts, y["masked_lm"], weights["masked_lm"])
     shares = counts[counts > 0] / counts.sum()
-    loss = figures["masked_lm_loss"]
     return {
-        "masked_lm_loss": loss,
+        **figures,
         "unigram_entropy": float(-(shares * np.log(shares)).sum()),
-        "bits_per_character": loss / np.log(2) / held_out.characters_per_token,
-        "masked_lm_accuracy": figures["masked_lm_accuracy"],
-        "sentence_loss": figures["sentence_loss"],
-        "sentence_accuracy": figures["sentence_accuracy"],
+        "bits_per_character": figures["masked_lm_loss"] / np.log(2) / held_out.characters_per_token,
         "targets": int(counts.sum()),
     }
 
@@ -92,18 +85,20 @@ def fill_in_a_fresh_process(saved_model, masked_sentences):
 
 
 def draw_history(history, unigram_entropy, path):
-    """Draws training and held-out masked LM loss over steps."""
+    """Draws masked LM loss and accuracy over steps, in training and held out."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.add_subplot()
+    figure = Figure(figsize=(7, 6.4), layout="constrained")
+    loss, accuracy = figure.subplots(2, sharex=True)
     steps = [row["step"] for row in history]
-    axes.plot(steps, [row["masked_lm_loss"] for row in history], label="training")
-    axes.plot(steps, [row["val_masked_lm_loss"] for row in history], "o-", label="held out")
-    axes.axhline(unigram_entropy, color="grey", ls="--", label="unigram entropy of held-out targets")
-    axes.set(xlabel="step", ylabel="masked LM loss (nats per masked token)")
-    axes.legend()
-    axes.grid(alpha=0.3)
+    for axes, name in ((loss, "masked_lm_loss"), (accuracy, "masked_lm_accuracy")):
+        axes.plot(steps, [row[name] for row in history], label="training")
+        axes.plot(steps, [row[f"val_{name}"] for row in history], ".-", label="held out")
+        axes.grid(alpha=0.3)
+    loss.axhline(unigram_entropy, color="grey", ls="--", label="unigram entropy of held-out targets")
+    loss.set(ylabel="masked LM loss (nats per masked token)")
+    accuracy.set(xlabel="step", ylabel="masked LM accuracy")
+    loss.legend()
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=120)
     write_atomically(path, drawn.getvalue())

@@ -19,10 +19,11 @@ MAY_IMPORT = {
     "data": {"config", "files", "hashing", "text"},
     "models": {"config", "files", "hashing", "layers", "losses", "metrics", "text", "checkpoints"},
     "reports": {"files"},
+    "recipes": {"config", "data", "files", "text", "training"},
     "serving": {"files", "models", "text"},
     "tasks": {"data", "models", "metrics", "losses"},
 }
-MAY_IMPORT["recipes"] = set(MAY_IMPORT)
+MAY_IMPORT["runs"] = set(MAY_IMPORT)
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

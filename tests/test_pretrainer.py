@@ -16,6 +16,7 @@ from keras_bert.text.wordpiece import WordPieceTokenizer
 from keras_bert.training.optimizers import AdamW, WarmupLinearDecay
 
 LAYOUTS = ["dense", "unpadded"]
+DUMMY_HEAD = {"sentence/kernel": np.zeros((8, 2)), "sentence/bias": np.zeros(2)}
 
 
 def reference_outputs(weights, config, x):
@@ -181,6 +182,59 @@ def test_a_fresh_process_trains_on_as_if_never_interrupted(toy_config, toy_batch
     after = np.load(tmp_path / "after.npz")
     for index, weight in enumerate(model.weights):
         np.testing.assert_array_equal(after[str(index)], weight.numpy(), err_msg=weight.path)
+
+
+def test_without_a_sentence_head_the_words_alone_are_trained(toy_config, toy_batch, tmp_path):
+    model = scramble(BertPretrainer(toy_config, sentence_head=False))
+    x, y, w = toy_batch
+    words, _ = reference_outputs({**weights_of(model), **DUMMY_HEAD}, toy_config, x)
+    out = model(x)
+    assert list(out) == ["masked_lm"]
+    real = w["masked_lm"] > 0
+    np.testing.assert_allclose(out["masked_lm"].numpy()[real], words[real], atol=1e-5)
+    batch = x, {"masked_lm": y["masked_lm"]}, {"masked_lm": w["masked_lm"]}
+    expected = cross_entropy(words, y["masked_lm"], w["masked_lm"])
+    assert float(keras_loss(model, batch)) == pytest.approx(expected, abs=1e-5)
+
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again(x)["masked_lm"], out["masked_lm"])
+    assert len(BertPretrainer(toy_config).weights) == len(again.weights) + 2
+
+
+@pytest.mark.filterwarnings("ignore:Gradients do not exist for variables .'encoder/pooler")
+@pytest.mark.parametrize("use_pooler", [True, False])
+def test_training_without_a_sentence_head(toy_config, toy_batch, use_pooler):
+    """A pooler, where there is one, stays as it is: no gradient, no decay."""
+    config = dataclasses.replace(toy_config, use_pooler=use_pooler)
+    model = BertPretrainer(config, sentence_head=False)
+    model.compile(AdamW(1e-2, weight_decay=0.5))
+    x, y, w = toy_batch
+    batch = x, {"masked_lm": y["masked_lm"]}, {"masked_lm": w["masked_lm"]}
+    before = {v.path: v.numpy() for v in model.trainable_variables}
+    model.fit(tf.data.Dataset.from_tensors(batch).repeat(3), verbose=0)
+    same = {v.path for v in model.trainable_variables if (v.numpy() == before[v.path]).all()}
+    pooler = {path for path in before if "pooler" in path}
+    assert same == pooler
+    assert bool(pooler) == use_pooler
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (1, r"one entry for each output.*labels for \['masked_lm'\], none for \['sentence'\]"),
+        (2, r"a weight for every label.*none for \['sentence'\]"),
+    ],
+)
+def test_missing_labels_and_weights_are_named(toy_config, toy_batch, part, words):
+    batch = [dict(values) for values in toy_batch]
+    del batch[part]["sentence"]
+    model = BertPretrainer(toy_config)
+    with pytest.raises(ValueError, match=words):
+        keras_loss(model, batch)
+    model.compile(AdamW(1e-3))
+    with pytest.raises(ValueError, match=words):
+        model.fit(tf.data.Dataset.from_tensors(tuple(batch)), verbose=0)
 
 
 def test_missing_positions_are_named(toy_config, toy_batch):

@@ -1,160 +1,65 @@
-"""keras_bert.data.pretraining and corpus: pairs, labels and rates, by counting.
-
-The corpus names itself: every token is its own word, so a row tells where each of its tokens came from.
-"""
+"""keras_bert.data.pretraining: rates, purity, slices and padding, by counting."""
 
 import dataclasses
 import itertools
-from types import SimpleNamespace
+import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from counting_corpus import (
+    PAD,
+    SEP,
+    SPECIALS,
+    assert_equal_batches,
+    corpus_of,
+    docstring_like_corpus,
+    joined,
+    original_tokens,
+    tokenizer_of,
+)
 from scipy import stats
 
-from keras_bert.data.corpus import Corpus, find_chunks
-from keras_bert.data.pretraining import NextSentenceData
+from keras_bert.data.objectives import OBJECTIVES
+from keras_bert.data.pretraining import PretrainingData
 from keras_bert.models.pretrainer import BertPretrainer
 from keras_bert.training.optimizers import AdamW
 
-LENGTH, SPECIALS = 32, 5
+LENGTH = 32
+CORPUS = docstring_like_corpus()
 
 
-def corpus_of(sentence_lengths):
-    """[[tokens of each sentence] of each document] -> a Corpus with tokens 5, 6, 7, ..."""
-    sentences = [length for document in sentence_lengths for length in document]
-    counts = [len(document) for document in sentence_lengths]
-    return Corpus(
-        np.arange(SPECIALS, SPECIALS + sum(sentences), dtype="int32"),
-        np.concatenate([[0], np.cumsum(sentences)]).astype("int64"),
-        np.concatenate([[0], np.cumsum(counts)]).astype("int64"),
-        characters=0,
-    )
+def make(objective="next_sentence", corpus=CORPUS, **options):
+    options = {"max_length": LENGTH, "max_predictions": 6, "seed": 3, **options}
+    return PretrainingData(corpus, tokenizer_of(corpus), objective, **options)
 
 
-def tokenizer_of(corpus):
-    size = SPECIALS + len(corpus.tokens)
-    return SimpleNamespace(
-        vocabulary_size=size,
-        is_special=np.arange(size) < SPECIALS,
-        is_continuation=np.zeros(size, bool),
-        pad_token_id=0,
-        cls_token_id=2,
-        sep_token_id=3,
-        mask_token_id=4,
-    )
+def take(dataset, count=-1):
+    return list(dataset.take(count).as_numpy_iterator())
 
 
 @pytest.fixture(scope="module")
-def corpus():
-    """400 documents of sentences of 1 to 40 tokens: many short ones, a few long, as docstrings are."""
-    rng = np.random.default_rng(0)
-    counts = np.minimum(rng.geometric(0.12, 400), 60)
-    return corpus_of([np.minimum(rng.geometric(0.06, count), 40).tolist() for count in counts])
-
-
-@pytest.fixture(scope="module")
-def data(corpus):
-    return NextSentenceData(corpus, tokenizer_of(corpus), LENGTH, max_predictions=6, seed=3)
+def data():
+    return make()
 
 
 @pytest.fixture(scope="module")
 def epochs(data):
     """About six epochs of batches, as arrays."""
-    batches = list(data.training_batches(64).take(6 * len(data) // 64).as_numpy_iterator())
-    return [
-        {name: np.concatenate([batch[part][name] for batch in batches]) for name in batches[0][part]}
-        for part in range(3)
-    ]
-
-
-def original_tokens(x, y, weights):
-    ids, rows = x["token_ids"].copy(), np.arange(len(x["token_ids"]))[:, None]
-    real = weights["masked_lm"] > 0
-    rows = np.broadcast_to(rows, real.shape)[real]
-    ids[rows, x["mask_positions"][real]] = y["masked_lm"][real]
-    return ids
-
-
-def segments(row):
-    """Tokens of `a` and of `b`, checked for [CLS] a [SEP] b [SEP] padding."""
-    row = row.tolist()
-    first, last = (index for index, token in enumerate(row) if token == 3)
-    assert row[0] == 2
-    assert not any(row[last + 1 :])
-    return row[1:first], row[first + 1 : last]
-
-
-def test_pairs_lie_where_their_label_says(corpus, epochs):
-    x, y, weights = epochs
-    starts = set(corpus.sentence_offsets.tolist())
-    owner = np.repeat(
-        np.repeat(np.arange(corpus.documents), np.diff(corpus.document_offsets)),
-        np.diff(corpus.sentence_offsets),
-    )
-    for row, label in zip(original_tokens(x, y, weights), y["sentence"], strict=True):
-        a, b = (np.array(segment) - SPECIALS for segment in segments(row))
-        for segment in (a, b):
-            assert (np.diff(segment) == 1).all()
-            assert len(segment) >= 1
-            assert owner[segment[0]] == owner[segment[-1]]
-        assert a[-1] + 1 in starts  # a ends, and b begins, with a sentence
-        assert b[0] in starts
-        if label:
-            assert owner[a[0]] != owner[b[0]]
-        else:
-            assert a[-1] + 1 == b[0]
+    return joined(take(data.training_batches(64), 6 * len(data) // 64))
 
 
 def test_masks_and_segments_fit_the_tokens(epochs):
     x, y, weights = epochs
     ids = original_tokens(x, y, weights)
-    np.testing.assert_array_equal(x["padding_mask"], ids != 0)
-    after_first_sep = np.cumsum(ids == 3, axis=1) - (ids == 3) >= 1
-    np.testing.assert_array_equal(x["segment_ids"], after_first_sep & (ids != 0))
+    np.testing.assert_array_equal(x["padding_mask"], ids != PAD)
+    after_first_sep = np.cumsum(ids == SEP, axis=1) - (ids == SEP) >= 1
+    np.testing.assert_array_equal(x["segment_ids"], after_first_sep & (ids != PAD))
     assert (weights["sentence"] == 1).all()
     assert {name: value.dtype for part in (x, y) for name, value in part.items()} == dict.fromkeys(
         ["token_ids", "padding_mask", "segment_ids", "mask_positions", "masked_lm", "sentence"],
         np.dtype("int32"),
     )
-
-
-def test_labels_are_even_and_tell_nothing_of_length(epochs):
-    x, y, weights = epochs
-    labels = y["sentence"]
-    assert stats.binomtest(int(labels.sum()), len(labels)).pvalue > 1e-4
-    lengths = np.array([[len(s) for s in segments(row)] for row in original_tokens(x, y, weights)])
-    for statistic in (lengths[:, 0], lengths[:, 1], lengths.sum(1)):
-        best = max(  # accuracy of the best threshold on a length
-            max(np.mean((statistic > cut) == labels), np.mean((statistic <= cut) == labels))
-            for cut in range(LENGTH)
-        )
-        assert best < 0.56
-
-
-def test_other_documents_are_drawn_evenly(corpus, epochs):
-    x, y, weights = epochs
-    rows = original_tokens(x, y, weights)[y["sentence"] == 1]
-    starts = np.array([segments(row)[1][0] for row in rows]) - SPECIALS
-    sentence = np.searchsorted(corpus.sentence_offsets, starts, side="right") - 1
-    document = np.searchsorted(corpus.document_offsets, sentence, side="right") - 1
-    usable = np.diff(corpus.document_offsets) >= 2
-    counts = np.bincount(document, minlength=corpus.documents)
-    assert not counts[~usable].any()
-    assert stats.chisquare(counts[usable]).pvalue > 1e-4
-
-
-def test_a_tenth_of_the_rows_is_short():
-    long = corpus_of([[20] * 40] * 30)
-    for rate, expected in ((0.1, 0.1), (0.0, 0.0), (1.0, 1.0)):
-        data = NextSentenceData(long, tokenizer_of(long), LENGTH, 6, short_rate=rate)
-        batches = data.training_batches(500).take(8).as_numpy_iterator()
-        lengths = np.concatenate([x["padding_mask"].sum(1) for x, _, _ in batches])
-        room = LENGTH - 3
-        # short lengths are uniform on 2..room, so one in room - 1 of them is full all the same
-        share = expected * (1 - 1 / (room - 1))
-        assert abs((lengths < LENGTH).mean() - share) < 0.025
-        if rate == 1:
-            assert stats.chisquare(np.bincount(lengths - 5, minlength=room - 1)).pvalue > 1e-4
 
 
 def test_fifteen_percent_is_predicted(epochs):
@@ -164,37 +69,30 @@ def test_fifteen_percent_is_predicted(epochs):
     np.testing.assert_array_equal(weights["masked_lm"].sum(1), goal)
 
 
-def test_every_chunk_comes_once_in_an_epoch(corpus, data):
-    chunks = find_chunks(corpus, LENGTH - 3, min_sentences=2)
-    assert len(data) == len(chunks)
-    whole = NextSentenceData(corpus, tokenizer_of(corpus), LENGTH, 6, short_rate=0.0)
-    rows = len(whole)
-    seen = []
-    for x, y, weights in whole.training_batches(1).take(rows).as_numpy_iterator():
-        a, _ = segments(original_tokens(x, y, weights)[0])
-        seen.append(np.searchsorted(corpus.sentence_offsets[chunks[:, 1]], a[-1] - SPECIALS, "right"))
-    assert sorted(seen) == list(range(1, rows + 1))
-
-
-def test_two_builds_and_a_later_start_give_the_same_bits(corpus, data):
-    again = NextSentenceData(corpus, tokenizer_of(corpus), LENGTH, max_predictions=6, seed=3)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_two_builds_and_a_later_start_give_the_same_bits(objective):
+    data, again, other = make(objective), make(objective), make(objective, seed=4)
     steps = len(data) // 10 + 3  # into the second epoch
-    first = list(data.training_batches(10).take(steps).as_numpy_iterator())
-    second = list(again.training_batches(10).take(steps).as_numpy_iterator())
+    first = take(data.training_batches(10), steps)
     start = steps - 5
-    tail = list(again.training_batches(10, start).take(5).as_numpy_iterator())
-    other = NextSentenceData(corpus, tokenizer_of(corpus), LENGTH, max_predictions=6, seed=4)
-    assert_equal_batches(first, second)
-    assert_equal_batches(first[start:], tail)
-    different = next(other.training_batches(10).as_numpy_iterator())
-    assert (different[0]["token_ids"] != first[0][0]["token_ids"]).any()
+    assert_equal_batches(first[start:], take(again.training_batches(10, start), 5))
+    assert data.fingerprint() == again.fingerprint()
+    assert data.describe(0, 10) != other.describe(0, 10)
+    some = tf.range(50, dtype=tf.int64)
+    x, other_x = (d.examples(some, some)[0]["token_ids"].numpy() for d in (data, other))
+    assert (x != other_x).any(axis=1).mean() > 0.9
 
 
-def assert_equal_batches(some, others):
-    for one, other in zip(some, others, strict=True):
-        for part, part_other in zip(one, other, strict=True):
-            for name, value in part.items():
-                np.testing.assert_array_equal(value, part_other[name])
+def test_fingerprints_tell_text_and_objective_and_length_apart():
+    other = corpus_of([[5, 5]] * 3)
+    settings = [
+        {},
+        {"objective": "sentence_order"},
+        {"objective": "full_sentences"},
+        {"max_length": 24},
+        {"corpus": other},
+    ]
+    assert len({make(**options).fingerprint() for options in settings}) == len(settings)
 
 
 def test_every_epoch_and_seed_has_an_order_of_its_own():
@@ -202,27 +100,27 @@ def test_every_epoch_and_seed_has_an_order_of_its_own():
     small = corpus_of([[20] * 2] * 40)
     orders = set()
     for seed in (0, 256, -1, 2**31):
-        data = NextSentenceData(small, tokenizer_of(small), LENGTH, 6, seed=seed, short_rate=0.0)
-        x, y, weights = next(data.training_batches(40 * 300).as_numpy_iterator())
+        data = make(corpus=small, seed=seed, short_rate=0.0)
+        x, y, weights = next(data.training_batches(40 * 100).as_numpy_iterator())
         first_of_a = original_tokens(x, y, weights)[:, 1]
-        orders |= set(map(tuple, first_of_a.reshape(300, 40)))
-    assert len(orders) == 4 * 300
+        orders |= set(map(tuple, first_of_a.reshape(100, 40)))
+    assert len(orders) == 4 * 100
 
 
-def test_an_epoch_differs_from_the_one_before(data):
-    count = len(data) // 16 * 16
-    rows = [
-        np.concatenate([x["token_ids"] for x, _, _ in batches.take(count // 16).as_numpy_iterator()])
-        for batches in (data.training_batches(16), data.training_batches(16, count // 16 + 1))
-    ]
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_an_epoch_differs_from_the_one_before(objective):
+    data = make(objective)
+    steps = len(data) // 16
+    batches = take(data.training_batches(16), 2 * steps)
+    rows = [joined(part)[0]["token_ids"] for part in (batches[:steps], batches[steps:])]
     same = {tuple(row) for row in rows[0]} & {tuple(row) for row in rows[1]}
-    assert len(same) < 0.1 * count
+    assert len(same) < 0.1 * len(data)
 
 
-def test_whole_words_reach_the_masks(corpus):
-    tokenizer = tokenizer_of(corpus)
+def test_whole_words_reach_the_masks():
+    tokenizer = tokenizer_of(CORPUS)
     tokenizer.is_continuation = (np.arange(tokenizer.vocabulary_size) % 2 == 0) & ~tokenizer.is_special
-    data = NextSentenceData(corpus, tokenizer, LENGTH, 6, masking="whole_word")
+    data = PretrainingData(CORPUS, tokenizer, "next_sentence", LENGTH, 6, masking="whole_word")
     x, y, weights = next(data.training_batches(64).as_numpy_iterator())
     pairs = 0
     for row, predicted, weight in zip(
@@ -236,18 +134,77 @@ def test_whole_words_reach_the_masks(corpus):
     assert pairs > 50
 
 
-def test_evaluation_has_every_example_once_and_a_known_size(data):
+def shared(batches_of, pipelines, replicas):
+    """The global batches that replicas get together, rows in the order of the replicas."""
+    local, streams = replicas // pipelines, []
+    for pipeline in range(pipelines):
+        context = tf.distribute.InputContext(pipelines, pipeline, replicas)
+        streams.append(batches_of(context))
+    steps = len(streams[0]) // local
+    assert {len(stream) for stream in streams} == {steps * local}
+    return [
+        joined(batch for stream in streams for batch in stream[step * local : (step + 1) * local])
+        for step in range(steps)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("objective", "pipelines", "replicas"),
+    [("next_sentence", 1, 2), ("sentence_order", 2, 2), ("full_sentences", 2, 4)],
+)
+def test_replicas_share_the_batches_of_one(objective, pipelines, replicas):
+    data, steps, start = make(objective), 4, len(make(objective)) // 8 - 2  # across two epochs
+    training = shared(
+        lambda context: take(data.training_batches(8, start, context), steps * replicas // pipelines),
+        pipelines,
+        replicas,
+    )
+    assert_equal_batches(training, take(data.training_batches(8, start), steps))
+    evaluation = shared(
+        lambda context: take(data.evaluation_batches(8, 19, context)), pipelines, replicas
+    )
+    assert_equal_batches(evaluation, take(data.evaluation_batches(8, 19)))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_evaluation_has_every_example_once_in_full_batches(objective):
+    data = make(objective, short_rate=0.0)
     batches = data.evaluation_batches(50)
-    sizes = [len(x["token_ids"]) for x, _, _ in batches.as_numpy_iterator()]
-    assert sum(sizes) == len(data)
-    assert int(batches.cardinality()) == len(sizes) == -(-len(data) // 50)
-    some = data.evaluation_batches(50, examples=70)
-    assert [len(x["token_ids"]) for x, _, _ in some] == [50, 20]
-    assert int(data.training_batches(8).cardinality()) == -1  # infinite
+    assert int(batches.cardinality()) == -(-len(data) // 50)
+    x, y, weights = joined(take(batches))
+    assert len(x["token_ids"]) == 50 * int(batches.cardinality()) > len(data)
+    numbers = np.arange(len(data))
+    expected = data.examples(tf.zeros(len(data), tf.int64), tf.constant(numbers))
+    for part, part_expected in zip((x, y, weights), expected, strict=True):
+        for name, values in part_expected.items():
+            np.testing.assert_array_equal(part[name][: len(data)], values)
+    for values in weights.values():
+        assert not values[len(data) :].any()
+        assert values[: len(data)].any(axis=tuple(range(1, values.ndim))).all()
+    spec = batches.element_spec[0]["token_ids"]
+    assert spec.shape == [50, LENGTH]
+    assert int(data.training_batches(8).cardinality()) == tf.data.INFINITE_CARDINALITY
 
 
-def test_keras_counts_what_it_sees(data, toy_config):
-    """No ghost step: as many optimizer steps as batches, and exact figures over a partial batch."""
+def test_fewer_and_more_examples_than_there_are(data):
+    some = joined(take(data.evaluation_batches(50, examples=70)))
+    chunks = np.arange(70) * len(data) // 70
+    assert len(set(chunks)) == 70
+    expected = data.examples(tf.zeros(70, tf.int64), tf.constant(chunks))
+    np.testing.assert_array_equal(some[0]["token_ids"][:70], expected[0]["token_ids"])
+    assert some[2]["masked_lm"].sum() == expected[2]["masked_lm"].numpy().sum()
+    assert some[2]["sentence"].tolist() == [1.0] * 70 + [0.0] * 30
+
+    count = len(data) + 33
+    more = joined(take(data.evaluation_batches(50, count)))
+    again = data.examples(tf.ones(33, tf.int64), tf.range(33, dtype=tf.int64))
+    np.testing.assert_array_equal(more[0]["token_ids"][len(data) : count], again[0]["token_ids"])
+    assert more[2]["sentence"].sum() == count
+
+
+def test_keras_counts_what_it_sees(toy_config):
+    """No ghost step: as many optimizer steps as batches, and exact figures over a padded batch."""
+    data = make(corpus=corpus_of([[7, 9, 3, 12]] * 150))
     config = dataclasses.replace(
         toy_config,
         vocab_size=data.tokenizer.vocabulary_size,
@@ -257,44 +214,75 @@ def test_keras_counts_what_it_sees(data, toy_config):
     model.compile(AdamW(1e-3))
     model.fit(data.training_batches(4), epochs=2, steps_per_epoch=3, verbose=0)
     assert int(model.optimizer.iterations) == 6
-    batches = data.evaluation_batches(30, examples=100)
-    figures = model.evaluate(batches, return_dict=True, verbose=0)
-    total = weight = right = 0
-    for x, y, w in batches.as_numpy_iterator():
-        logits = model(x)["masked_lm"].numpy().astype("float64")
+    figures = model.evaluate(data.evaluation_batches(30, examples=100), return_dict=True, verbose=0)
+    chunks = np.arange(100) * len(data) // 100
+    x, y, w = data.examples(tf.zeros(100, tf.int64), tf.constant(chunks))
+    for name, logits in model(x).items():
+        logits = logits.numpy().astype("float64")
         log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-        picked = np.take_along_axis(log_probs, y["masked_lm"][..., None], -1)[..., 0]
-        total -= (picked * w["masked_lm"]).sum()
-        right += ((logits.argmax(-1) == y["masked_lm"]) * w["masked_lm"]).sum()
-        weight += w["masked_lm"].sum()
-    assert figures["masked_lm_loss"] == pytest.approx(total / weight, rel=1e-5)
-    assert figures["masked_lm_accuracy"] == pytest.approx(right / weight, rel=1e-5)
+        picked = np.take_along_axis(log_probs, y[name].numpy()[..., None], -1)[..., 0]
+        right = logits.argmax(-1) == y[name].numpy()
+        for figure, values in (("loss", -picked), ("accuracy", right)):
+            expected = np.average(values, weights=w[name])
+            assert figures[f"{name}_{figure}"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_chunks_by_hand():
-    corpus = corpus_of([[4, 4, 4, 1], [9], [20, 1, 1], [2, 2]])
-    chunks = find_chunks(corpus, 8, min_sentences=2).tolist()
-    assert chunks == [[0, 0, 2], [0, 2, 4], [2, 5, 8], [3, 8, 10]]
-    assert find_chunks(corpus, 8, min_sentences=1).tolist()[2:4] == [[1, 4, 5], [2, 5, 6]]
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_step_can_be_described_and_looked_at(objective):
+    data = make(objective)
+    step = len(data) // 8  # its batch lies in two epochs
+    text = data.describe(step, 8)
+    found = [
+        (int(epoch), int(number))
+        for epoch, numbers in re.findall(r"epoch (\d+): examples ([\d ]+)", text)
+        for number in numbers.split()
+    ]
+    assert {epoch for epoch, _ in found} == ({0, 1} if len(data) % 8 else {1})
+    epochs, numbers = map(tf.constant, zip(*found, strict=True))
+    batch = data.examples(tf.cast(epochs, tf.int64), tf.cast(numbers, tf.int64))
+    expected = next(data.training_batches(8, step).as_numpy_iterator())
+    assert_equal_batches([batch], [expected])
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_rates_and_counts(objective):
+    data = make(objective)
+    x, _, _ = next(data.training_batches(512).as_numpy_iterator())
+    assert data.fill_rate() == pytest.approx(x["padding_mask"].mean())
+    counts = data.word_counts()
+    assert counts.tolist() == [0] * SPECIALS + [1] * len(CORPUS.tokens)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_short_rates_default_to_those_of_the_papers(objective):
+    expected = 0.0 if objective == "full_sentences" else 0.1
+    default, explicit = make(objective), make(objective, short_rate=expected)
+    assert_equal_batches(take(default.training_batches(64), 2), take(explicit.training_batches(64), 2))
+
+
+def test_labels_of_the_order_follow_neither_epoch_nor_example():
+    data = make("sentence_order")
+    count = len(data)
+    numbers = tf.range(40 * count, dtype=tf.int64)
+    _, y, _ = data.examples(numbers // count, numbers % count)
+    labels = y["sentence"].numpy().reshape(40, count)
+    for axis in (0, 1):
+        ones = labels.sum(axis)
+        spread = ((ones - labels.shape[axis] / 2) ** 2).sum() / (labels.shape[axis] / 4)
+        assert 1e-4 < stats.chi2.sf(spread, len(ones)) < 1 - 1e-4
 
 
 @pytest.mark.parametrize(
-    ("documents", "options", "words"),
+    ("options", "words"),
     [
-        ([[5, 5, 5]], {}, "at least two documents.*Received: 1 such of 1 documents"),
-        ([[5, 5], [5], [5]], {}, "Received: 1 such of 3 documents"),
-        ([[5, 5]] * 3, {"max_length": 4}, "max_length.*Received: 4"),
-        ([[5, 5]] * 3, {"max_predictions": 40}, "max_predictions=40, max_length=32"),
-        ([[5, 5]] * 3, {"max_predictions": 0}, "max_predictions=0"),
-        ([[5, 5]] * 3, {"masking_rate": 1.5}, "masking_rate.*1.5"),
-        ([[5, 5]] * 3, {"masking": "word"}, "masking.*'token' or 'whole_word'.*Received: 'word'"),
+        ({"max_predictions": 40}, "max_predictions=40, max_length=32"),
+        ({"max_predictions": 0}, "max_predictions=0"),
+        ({"masking_rate": 1.5}, "masking_rate.*1.5"),
+        ({"short_rate": -0.1}, "short_rate.*-0.1"),
+        ({"masking": "word"}, "masking.*'token' or 'whole_word'.*Received: 'word'"),
+        ({"objective": "nsp"}, "objective.*Received: 'nsp'"),
     ],
 )
-def test_refusals(documents, options, words):
-    corpus = corpus_of(documents)
+def test_refusals(options, words):
     with pytest.raises(ValueError, match=words):
-        NextSentenceData(corpus, tokenizer_of(corpus), **{"max_length": 32, **options})
-
-
-def test_documents_of_one_sentence_are_counted(corpus, data):
-    assert data.documents_left_out == (np.diff(corpus.document_offsets) < 2).sum() > 0
+        make(**options)

@@ -1,12 +1,23 @@
 """keras_bert.data.sources: every layout from plain, packed and remote files, TFDS, every refusal."""
 
 import gzip
+import itertools
+import json
 import re
 
 import pytest
 import tensorflow as tf
 
-from keras_bert.data.sources import hold_out, text_documents, tfds_documents
+from keras_bert.data.builtin import builtin_documents
+from keras_bert.data.sources import (
+    hold_out,
+    jsonl_documents,
+    open_corpus,
+    sentence_splitter,
+    text_documents,
+    tfds_documents,
+)
+from keras_bert.text.sentences import split_lines, split_sentences
 
 BLANK_LINES = "\ufeffOne.\r\nTwo.\r\n\r\n\r\n \t\nThree é.\nFour."
 
@@ -104,6 +115,45 @@ def test_an_unknown_layout_is_refused_at_once(folder):
         text_documents(folder, "lines")
 
 
+def test_json_lines(tmp_path):
+    objects = [{"text": "One é.", "id": 1}, {"text": " "}, {"id": 2, "text": "Two.\n\nMore."}]
+    lines = "\n\n".join(map(json.dumps, objects))
+    (tmp_path / "a.jsonl").write_text("\ufeff" + lines)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"text": "Half: \\ud83d."}\r\n'))
+    (tmp_path / "c.txt").write_text("Not this.")
+    assert list(jsonl_documents(tmp_path)) == ["One é.", "Two.\n\nMore.", "Half: ."]
+    (tmp_path / "c.json").write_text('{"body": "B"}')
+    assert list(jsonl_documents(tmp_path / "c.json", "body")) == ["B"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{'text': 1}", "Each line must be a JSON object. Received: PATH, line 3: Expecting property"),
+        ("[1]", r"Each line must be a JSON object. Received: PATH, line 3: '\[1\]'"),
+        (
+            '{"title": "A", "body": 1}',
+            r"text field 'text'. Received: PATH, line 3: \['body', 'title'\]",
+        ),
+        ('{"text": null}', "text field 'text'. Received: PATH, line 3: one that is None"),
+    ],
+)
+def test_bad_json_lines_are_named(tmp_path, line, words):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"text": "Fine."}}\n\n{line}\n')
+    with refusal(words, path):
+        list(jsonl_documents(path))
+
+
+def test_json_lines_without_text_are_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": ""}\n')
+    with refusal("JSON lines must hold some text. Received: PATH, 1", tmp_path):
+        list(jsonl_documents(tmp_path))
+    (tmp_path / "a.jsonl").unlink()
+    with refusal("files in .jsonl or .jsonl.gz, .* Received: PATH, which matches none", tmp_path):
+        jsonl_documents(tmp_path)
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     """Directories of two datasets: one with a single text feature, one with two."""
@@ -156,3 +206,23 @@ def test_each_nth_document_is_held_out():
         hold_out(texts, 1, "train")
     with refusal('must be "train" or "held_out". Received: \'test\''):
         hold_out(texts, 3, "test")
+
+
+def test_corpora_open_by_name(folder, prepared):
+    texts = list(text_documents(folder, "blank_line"))
+    assert list(open_corpus(str(folder), "train", "blank_line", held_out_every=2)) == texts[::2]
+    assert list(open_corpus(str(folder), "held_out", "blank_line", held_out_every=2)) == texts[1::2]
+    titles = open_corpus(f"tfds:{prepared[1]}", field="title", tfds_split="train[:100%]")
+    assert list(titles) == ["A"]
+    (folder / "a.jsonl").write_text('{"text": "A"}\n{"text": "B"}')
+    assert list(open_corpus(f"jsonl:{folder}", held_out_every=2)) == ["A"]
+    (folder / "a.jsonl").write_text('{"body": "A"}')
+    assert list(open_corpus(f"jsonl:{folder}", field="body")) == ["A"]
+    first = next(iter(open_corpus("builtin", "held_out", held_out_every=2)))
+    assert first == next(itertools.islice(builtin_documents("held_out"), 1))
+
+
+def test_only_own_text_can_have_a_sentence_a_line():
+    assert sentence_splitter("texts/*.txt", "sentence_per_line") is split_lines
+    assert sentence_splitter("texts/*.txt", "blank_line") is split_sentences
+    assert sentence_splitter("builtin", "sentence_per_line") is split_sentences

@@ -1,4 +1,4 @@
-"""keras_bert.text.vocabulary: files, a worked training, the same bytes from every process."""
+"""keras_bert.text.vocabulary: files, worked trainings and extensions, the same from every process."""
 
 import itertools
 import os
@@ -10,12 +10,15 @@ import pytest
 import tensorflow as tf
 from bert_tokenization import pieces, words
 
+from keras_bert.text.bytepair import BytePairTokenizer, byte_alphabet
 from keras_bert.text.vocabulary import (
     SPECIAL_TOKENS,
+    extend_vocabulary,
     read_vocabulary,
     train_vocabulary,
     write_vocabulary,
 )
+from keras_bert.text.wordpiece import WordPieceTokenizer
 
 TEXTS = [
     "The unaffable café, the unaffable naïve Straße; the unknown affairs of the fairies.",
@@ -128,8 +131,11 @@ TIES = ["".join(letters) for letters in itertools.product("abcdefgж", repeat=3)
 
 def test_every_process_trains_the_same_bytes(tmp_path):
     code = (
-        "import sys; from test_vocabulary import TIES, train_vocabulary, write_vocabulary;"
-        "write_vocabulary(sys.argv[1], train_vocabulary(TIES, 80))"
+        "import sys; from test_vocabulary import *;"
+        "vocabulary = train_vocabulary(TIES, 80);"
+        "write_vocabulary(sys.argv[1], vocabulary);"
+        "longer = extend_vocabulary(WordPieceTokenizer(vocabulary), TIES, 40);"
+        "write_vocabulary(sys.argv[1] + '.longer', longer)"
     )
     runs = []
     for seed, threads in (("1", "1"), ("2", "3")):
@@ -138,10 +144,11 @@ def test_every_process_trains_the_same_bytes(tmp_path):
         command = [sys.executable, "-c", code, str(tmp_path / seed)]
         runs.append(subprocess.Popen(command, env=env))
     assert [run.wait() for run in runs] == [0, 0]
-    first, second = ((tmp_path / seed).read_bytes() for seed in "12")
-    assert first == second
+    for name, size in (("", 80), (".longer", 120)):
+        first, second = ((tmp_path / f"{seed}{name}").read_bytes() for seed in "12")
+        assert first == second
+        assert first.count(b"\n") == size
     assert read_vocabulary(tmp_path / "1") == train_vocabulary(TIES, 80)
-    assert first.count(b"\n") == 80
 
 
 @pytest.mark.parametrize(
@@ -159,3 +166,85 @@ def test_every_process_trains_the_same_bytes(tmp_path):
 def test_impossible_trainings_are_refused(texts, options, message):
     with pytest.raises(ValueError, match=message):
         train_vocabulary(texts, **{"size": 100, **options})
+
+
+def test_extension_by_hand():
+    """ "hepatitis" saves 2 of 3 pieces three times, "cat" 1 of 2 four times, "hats" 1 of 2 twice."""
+    old = [*SPECIAL_TOKENS, "he", "##pa", "##titis", "c", "##at", "h", "##ats", "the", ",", "##x"]
+    tokenizer = WordPieceTokenizer(old)
+    documents = ["The hepatitis, the Cat", "cat hátš hats,Hepatitis cat", "hepatitis the the cat cx"]
+    assert extend_vocabulary(tokenizer, documents, 2) == [*old, "hepatitis", "cat"]
+    assert extend_vocabulary(tokenizer, iter(documents), 9) == [*old, "hepatitis", "cat", "hats"]
+    once = extend_vocabulary(tokenizer, documents, 9, min_frequency=1)
+    assert once == [*old, "hepatitis", "cat", "hats", "cx"]
+    assert extend_vocabulary(tokenizer, documents, 9, min_frequency=4) == [*old, "cat"]
+    assert extend_vocabulary(tokenizer, [], 9) == old
+
+
+def test_words_that_make_others_unknown_are_left_out():
+    """With "ab", longest first, "abc" would be "ab" and a rest without a piece."""
+    tokenizer = WordPieceTokenizer([*SPECIAL_TOKENS, "a", "##b", "##bc", "##bcd"])
+    old = list(tokenizer.vocabulary)
+    documents = ["ab " * 9, "abc abc"]
+    assert extend_vocabulary(tokenizer, documents, 1) == [*old, "abc"]
+    assert extend_vocabulary(tokenizer, documents, 2) == [*old, "ab", "abc"]
+    # and neither of them where "abcd" would be left with its "##d"
+    assert extend_vocabulary(tokenizer, [*documents, "abcd"], 2) == old
+
+
+def test_words_that_cost_more_than_they_save_are_left_out():
+    """ "ab" saves one piece twice, and costs one in each word that begins with it."""
+    old = [*SPECIAL_TOKENS, "a", "##b", "##bcd", "##bce", "##c", "##d", "##e"]
+    documents = ["ab ab", "abcd"]
+    assert extend_vocabulary(WordPieceTokenizer(old), documents, 9) == [*old, "ab"]
+    documents = ["ab ab", "abcd", "abce"]
+    assert extend_vocabulary(WordPieceTokenizer(old), documents, 9) == old
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("strip_accents", [None, True, False])
+def test_extension_takes_the_words_that_save_most(lowercase, strip_accents):
+    old = train_vocabulary(TEXTS, 130, lowercase, strip_accents)
+    tokenizer = WordPieceTokenizer(old, lowercase, strip_accents)
+    count = Counter(w for text in TEXTS for w in words(text, lowercase, strip_accents))
+    savings = {word: n * (len(pieces(word, set(old))) - 1) for word, n in count.items()}
+    ranked = sorted((word for word in savings if savings[word]), key=lambda w: (-savings[w], w))
+    longer = extend_vocabulary(tokenizer, TEXTS, 10)
+    assert longer == old + ranked[:10]
+    assert longer == extend_vocabulary(tokenizer, [" ".join(reversed(TEXTS))], 10)
+    new = WordPieceTokenizer(longer, lowercase, strip_accents)
+    before, after = (int(t.tokenize(TEXTS).row_lengths().numpy().sum()) for t in (tokenizer, new))
+    changed = {w: n for w, n in count.items() if pieces(w, set(longer)) != pieces(w, set(old))}
+    assert before - after == sum(
+        n * (len(pieces(w, set(old))) - len(pieces(w, set(longer)))) for w, n in changed.items()
+    )
+    assert before - after >= sum(savings[word] for word in ranked[:10]) // 2 > 0
+
+
+def test_added_tokens_keep_their_ids_and_are_no_words():
+    old = [*SPECIAL_TOKENS, "a", "##b", "##c", "[", "]"]
+    tokenizer = WordPieceTokenizer(old, added_tokens=["[ab]", "ac"])
+    longer = extend_vocabulary(tokenizer, ["[ab] [ab] ac ac AC AC abc abc"], 9)
+    assert longer == [*old, "[ab]", "ac", "abc"]
+    new = WordPieceTokenizer.from_config({**tokenizer.get_config(), "vocabulary": longer})
+    assert new.tokenize("ac [ab] abc").numpy().tolist() == [11, 10, 12]
+    assert tokenizer.tokenize("ac [ab]").numpy().tolist() == [11, 10]
+
+
+@pytest.mark.parametrize(
+    ("documents", "new_entries", "message"),
+    [
+        ("one string", 5, "`documents` must be an iterable of strings. Received: 'one string'"),
+        (["ab"], 0, "`new_entries` must be at least 1. Received: 0"),
+    ],
+)
+def test_impossible_extensions_are_refused(documents, new_entries, message):
+    with pytest.raises(ValueError, match=message):
+        extend_vocabulary(WordPieceTokenizer([*SPECIAL_TOKENS, "a"]), documents, new_entries)
+
+
+def test_other_tokenizers_are_refused_by_name():
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    tokenizer = BytePairTokenizer([*tokens, *byte_alphabet()], [])
+    with pytest.raises(ValueError, match="be a WordPieceTokenizer.* Received: a BytePairTokenizer"):
+        extend_vocabulary(tokenizer, ["a"], 1)

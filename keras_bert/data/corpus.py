@@ -39,7 +39,8 @@ class Corpus:
 def build_corpus(documents, tokenizer, split=split_sentences):
     """Splits documents into sentences and those into tokens, in the graph.
 
-    Sentences and documents without a token are dropped.
+    Sentences and documents without a token are dropped. A sentence keeps a space in front, except at
+    the beginning of its document: to byte-level BPE, the tokens are those of running text then.
 
     Args:
         documents: Iterable of strings.
@@ -50,7 +51,11 @@ def build_corpus(documents, tokenizer, split=split_sentences):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def tokenize(texts):
         sentences = split(texts)
-        tokens = tokenizer.tokenize(sentences.flat_values)
+        is_first = tf.range(tf.size(sentences.flat_values, tf.int64)) == tf.gather(
+            sentences.row_starts(), sentences.value_rowids()
+        )
+        space = tf.where(is_first, "", " ")
+        tokens = tokenizer.tokenize(space + sentences.flat_values)
         characters = tf.reduce_sum(tf.strings.length(sentences.flat_values, unit="UTF8_CHAR"))
         return tokens.flat_values, tokens.row_lengths(), sentences.row_lengths(), characters
 
@@ -106,3 +111,32 @@ def find_chunks(corpus, max_tokens, min_sentences):
             document, first, _ = chunks.pop()
             chunks.append((document, first, stop))
     return np.array(chunks, "int64").reshape(-1, 3)
+
+
+def pack_sentences(starts, ends, room):
+    """Packs sentences that follow each other into rows of at most `room` tokens.
+
+    Greedy: a row ends before the sentence that would not fit. Sentences longer than `room` are cut into
+    several. With room = 6, of sentences at 0 to 4, 4 to 5, 5 to 9 and 10 to 18 (something that is no
+    sentence lies before the last):
+
+        [0, 5], [5, 9], [10, 16], [16, 18]
+
+    Args:
+        starts, ends: (S,) int arrays, where each sentence begins in an array of tokens, and ends.
+        room: Most tokens from the start of a row's first sentence to the end of its last.
+
+    Returns:
+        (C, 2) int64 of (start, end) of each row.
+    """
+    pieces = -(-(ends - starts) // room)
+    owner = np.repeat(np.arange(len(starts)), pieces)
+    number = np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    starts = starts[owner] + number * room
+    ends = np.minimum(starts + room, ends[owner])
+    rows, first = [], 0
+    while first < len(starts):
+        behind = np.searchsorted(ends, starts[first] + room, side="right")
+        rows.append((starts[first], ends[behind - 1]))
+        first = behind
+    return np.array(rows, "int64")

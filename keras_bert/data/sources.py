@@ -1,4 +1,4 @@
-"""Where documents come from, besides the built-in corpus: text files and TensorFlow Datasets.
+"""Where documents come from: text files, JSON lines, TensorFlow Datasets, the built-in corpus.
 
 A document is a string whose paragraphs are separated by blank lines. Sources are generators: text is
 read while documents are taken, from local disks and from `gs://` alike.
@@ -6,13 +6,51 @@ read while documents are taken, from local disks and from `gs://` alike.
 
 import gzip
 import itertools
+import json
 import os
 import zlib
+from typing import Literal, get_args
 
 import tensorflow as tf
 
-_LAYOUTS = ("file", "blank_line", "sentence_per_line")
+from keras_bert.data.builtin import builtin_documents
+from keras_bert.text.sentences import split_lines, split_sentences
+
+TextLayout = Literal["file", "blank_line", "sentence_per_line"]
+
 _SUFFIXES = (".txt", ".txt.gz")
+_JSONL_SUFFIXES = (".jsonl", ".jsonl.gz")
+_TFDS, _JSONL = "tfds:", "jsonl:"
+
+
+def open_corpus(name, split="train", layout="file", tfds_split="train", field=None, held_out_every=33):
+    """Yields the documents of a corpus by the name that recipes give it.
+
+    Args:
+        name: "builtin", "tfds:NAME", "jsonl:PATTERN", or the pattern of text files.
+        split: "train" or "held_out".
+        layout: How text files hold documents, as in `text_documents`.
+        tfds_split: Split of a TFDS corpus.
+        field: The text feature of a TFDS corpus, None for the only one; the text field of JSON lines,
+            None for "text".
+        held_out_every: Each document whose number is a multiple of this is held out; the built-in
+            corpus has a split of its own.
+    """
+    if name == "builtin":
+        return builtin_documents(split)
+    if name.startswith(_TFDS):
+        documents = tfds_documents(name.removeprefix(_TFDS), tfds_split, field)
+    elif name.startswith(_JSONL):
+        documents = jsonl_documents(name.removeprefix(_JSONL), field or "text")
+    else:
+        documents = text_documents(name, layout)
+    return hold_out(documents, held_out_every, split)
+
+
+def sentence_splitter(name, layout="file"):
+    """The graph function that splits the documents of `open_corpus` into sentences."""
+    is_by_line = name != "builtin" and layout == "sentence_per_line"
+    return split_lines if is_by_line else split_sentences
 
 
 def text_documents(pattern, layout="file"):
@@ -25,9 +63,24 @@ def text_documents(pattern, layout="file"):
             "sentence_per_line": so they do, and each line is a sentence; to be split by
             `split_lines`, not by `split_sentences`. All but the first hold one document at a time.
     """
-    if layout not in _LAYOUTS:
-        raise ValueError(f"`layout` must be one of {', '.join(_LAYOUTS)}. Received: {layout!r}.")
-    return _text_documents(pattern, _files(os.fspath(pattern)), layout)
+    if layout not in get_args(TextLayout):
+        raise ValueError(
+            f"`layout` must be one of {', '.join(get_args(TextLayout))}. Received: {layout!r}."
+        )
+    return _text_documents(pattern, _files(os.fspath(pattern), _SUFFIXES), layout)
+
+
+def jsonl_documents(pattern, field="text"):
+    """Yields a field of each line of files that hold a JSON object a line, in UTF-8.
+
+    Halves of surrogate pairs, which are no characters, are left out.
+
+    Args:
+        pattern: A file, a folder (all files below it that end in .jsonl or .jsonl.gz) or a glob; files
+            that end in .gz are unpacked as they are read.
+        field: The name under which an object has its text.
+    """
+    return _jsonl_documents(pattern, _files(os.fspath(pattern), _JSONL_SUFFIXES), field)
 
 
 def tfds_documents(name, split="train", field=None, data_dir=None):
@@ -70,13 +123,13 @@ def hold_out(documents, every, split):
     return (text for i, text in enumerate(documents, 1) if (i % every == 0) == held_out)
 
 
-def _files(pattern):
+def _files(pattern, suffixes):
     if tf.io.gfile.isdir(pattern):
         files = [
             os.path.join(folder, name)
             for folder, _, names in tf.io.gfile.walk(pattern)
             for name in names
-            if name.endswith(_SUFFIXES)
+            if name.endswith(suffixes)
         ]
     elif tf.io.gfile.exists(pattern):
         files = [pattern]
@@ -84,8 +137,8 @@ def _files(pattern):
         files = [path for path in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(path)]
     if not files:
         raise ValueError(
-            "The path must be a file, a folder with files in .txt or .txt.gz, or a glob that matches "
-            f"files. Received: {pattern}, which matches none."
+            f"The path must be a file, a folder with files in {' or '.join(suffixes)}, or a glob that "
+            f"matches files. Received: {pattern}, which matches none."
         )
     return sorted(files)
 
@@ -107,6 +160,37 @@ def _text_documents(pattern, files, layout):
         raise ValueError(
             f"Text files must hold some text. Received: {pattern}, {len(files)} empty file(s)."
         )
+
+
+def _jsonl_documents(pattern, files, field):
+    empty = True
+    for path in files:
+        for number, line in enumerate(_lines(path), start=1):
+            if line.strip():
+                text = _text_of(line, field, f"{path}, line {number}")
+                if text.strip():
+                    empty = False
+                    yield text
+    if empty:
+        raise ValueError(
+            f"JSON lines must hold some text. Received: {pattern}, {len(files)} file(s) without it."
+        )
+
+
+def _text_of(line, field, place):
+    """The text of one JSON object."""
+    try:
+        example = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"Each line must be a JSON object. Received: {place}: {error}.") from None
+    if not isinstance(example, dict):
+        raise ValueError(f"Each line must be a JSON object. Received: {place}: {line[:40]!r}.")
+    if not isinstance(example.get(field), str):
+        found = f"one that is {example[field]!r:.40}" if field in example else f"{sorted(example)}"
+        raise ValueError(
+            f"Each JSON object must have a text field {field!r}. Received: {place}: {found}."
+        )
+    return example[field].encode("utf-8", "ignore").decode("utf-8")
 
 
 def _lines(path):

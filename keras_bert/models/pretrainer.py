@@ -15,24 +15,28 @@ from keras_bert.models.filling import fill_masks
 
 @keras.saving.register_keras_serializable(package="keras_bert")
 class BertPretrainer(BertModel):
-    """Predicts masked words, and whether the second segment follows the first.
+    """Predicts masked words and, with a sentence head, whether the segments are in order.
 
-    Devlin et al. 2018, section 3.1: masked LM and next sentence prediction, trained together.
+    Devlin et al. 2018, section 3.1: masked LM and next sentence prediction, trained together. ALBERT
+    predicts whether segments were swapped with the same head; RoBERTa has none.
 
     Shapes (B rows, T tokens, P predictions, V words):
         inputs   a dict of what BertEncoder takes and
             mask_positions  (B, P)     int32, token each prediction is for; pad with 0
         returns  a dict of float32 logits
             masked_lm       (B, P, V)  give padded predictions weight 0
-            sentence        (B, 2)     0: the segments are in order, 1: they are not
+            sentence        (B, 2)     0: the segments are in order, 1: they are not; only where
+                                       there is a sentence head
 
     Args:
         config: An EncoderConfig.
         layout: How the encoder lays out tokens, "dense" or "unpadded".
         tokenizer: Needed by `predict_text` and the export alone.
+        sentence_head: Whether there is one. Without, nothing trains the encoder's pooler, if it has
+            one: it stays as it is, of which `fit` warns.
     """
 
-    def __init__(self, config, layout="dense", tokenizer=None, **kwargs):
+    def __init__(self, config, layout="dense", tokenizer=None, sentence_head=True, **kwargs):
         dtype = kwargs.get("dtype")
         encoder = BertEncoder(config, layout, dtype=dtype)
         super().__init__(config, encoder, tokenizer, **kwargs)
@@ -43,15 +47,17 @@ class BertPretrainer(BertModel):
             dtype=self.dtype_policy,
             name="masked_lm",
         )
-        self.sentence = keras.layers.Dense(
-            2,
-            kernel_initializer=initializer(config.initializer_range),
-            dtype=self.dtype_policy,
-            name="sentence",
-        )
+        self.sentence = None
+        if sentence_head:
+            self.sentence = keras.layers.Dense(
+                2,
+                kernel_initializer=initializer(config.initializer_range),
+                dtype=self.dtype_policy,
+                name="sentence",
+            )
+            self.sentence.build((None, config.hidden_size))
         table = encoder.embeddings.word_table
         self.masked_lm.build((None, None, config.hidden_size), (None, None), table.shape)
-        self.sentence.build((None, config.hidden_size))
         self.built = True
 
     def call(self, inputs, training=None, seed=None):
@@ -63,8 +69,10 @@ class BertPretrainer(BertModel):
             inputs["mask_positions"],
             self.encoder.embeddings.word_table,
         )
-        sentence = self.sentence(encoded["pooled_output"])
-        return {"masked_lm": words, "sentence": ops.cast(sentence, "float32")}
+        outputs = {"masked_lm": words}
+        if self.sentence is not None:
+            outputs["sentence"] = ops.cast(self.sentence(encoded["pooled_output"]), "float32")
+        return outputs
 
     def text_outputs(self, text, tokenizer, top_k=5):
         """Graph function behind `predict_text` and the export: see `fill_masks`."""
@@ -98,3 +106,6 @@ class BertPretrainer(BertModel):
             "loss": sparse_cross_entropy(labels, outputs),
             "accuracy": sparse_accuracy(labels, outputs),
         }
+
+    def get_config(self):
+        return {**super().get_config(), "sentence_head": self.sentence is not None}

@@ -1,4 +1,4 @@
-"""WordPiece vocabularies: read, write, and train on a stream of texts."""
+"""WordPiece vocabularies: read, write, train on a stream of texts, extend by a domain's words."""
 
 import itertools
 from collections import Counter
@@ -75,8 +75,7 @@ def train_vocabulary(
     Returns:
         The list of pieces, as `write_vocabulary` and `WordPieceTokenizer` take it.
     """
-    if isinstance(texts, str | bytes):
-        raise ValueError(f"`texts` must be an iterable of strings. Received: {texts[:40]!r}.")
+    _check_texts("texts", texts)
     if not 1 <= max_characters <= _PLANE:
         raise ValueError(
             f"`max_characters` must be between 1 and {_PLANE}. Received: {max_characters}."
@@ -110,6 +109,72 @@ def train_vocabulary(
     return fixed + sorted(longer, key=lambda piece: (-uses[piece], piece))
 
 
+def extend_vocabulary(tokenizer, documents, new_entries, min_frequency=2):
+    """Adds a domain's words to a vocabulary that cuts them into pieces, for continued pretraining.
+
+    Chosen are the words that save most pieces: how often a word occurs, times its pieces less one. The
+    result depends on the documents alone, not on threads, hash seeds or their order.
+
+    All new entries are whole words. A new "##" piece could be cut out of any word, and change how the
+    model reads words that it knows; a new word changes only those that begin with it. It is left out
+    when that costs more pieces than it saves, or makes one of the documents' words unknown. Words that
+    are [UNK] stay so: there is no row of a model that theirs could start from.
+
+    Args:
+        tokenizer: A WordPieceTokenizer.
+        documents: Iterable of strings, read once, so it may be a generator over any amount of text.
+        new_entries: Number of words to add. There are fewer only when no more are cut into pieces.
+        min_frequency: How often a word must occur to be added.
+
+    Returns:
+        The list of pieces: the tokenizer's, which keep their ids, then the new ones.
+
+    Example:
+
+    >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "he", "##pa", "##titis"]
+    >>> old = WordPieceTokenizer(pieces)
+    >>> longer = extend_vocabulary(old, ["Hepatitis A", "HEPATITIS B"], new_entries=1)
+    >>> longer[len(pieces):]
+    ['hepatitis']
+    >>> new = WordPieceTokenizer.from_config({**old.get_config(), "vocabulary": longer})
+    """
+    # not at the top: wordpiece.py reads its file with this module
+    from keras_bert.text.wordpiece import WordPieceTokenizer
+
+    if not isinstance(tokenizer, WordPieceTokenizer):
+        raise ValueError(
+            "The tokenizer must be a WordPieceTokenizer: the pieces of others come from merges or from "
+            f"a model, which no list extends. Received: a {type(tokenizer).__name__}."
+        )
+    _check_texts("documents", documents)
+    if new_entries < 1:
+        raise ValueError(f"`new_entries` must be at least 1. Received: {new_entries}.")
+    vocabulary = list(tokenizer.vocabulary)
+    count = _count_split_words(tokenizer, documents)
+    words, counts = list(count), np.array(list(count.values()), np.int64)
+    _, pieces = _cut(tokenizer, vocabulary, words)
+    savings = dict(zip(words, (counts * (pieces - 1)).tolist(), strict=True))
+    candidates = sorted(savings.keys() - set(vocabulary), key=lambda word: (-savings[word], word))
+    candidates = [word for word in candidates if count[word] >= min_frequency]
+    while chosen := candidates[:new_entries]:
+        first, new_pieces = _cut(tokenizer, vocabulary + chosen, words)
+        saved = np.zeros(len(vocabulary) + len(chosen), np.int64)
+        np.add.at(saved, first, counts * (pieces - new_pieces))
+        harmful = {word for word, n in zip(chosen, saved[len(vocabulary) :], strict=True) if n <= 0}
+        for i in np.flatnonzero((first == tokenizer.unk_token_id) & (pieces > 1)):
+            # pieces are matched longest first: by this one its rest was left without a match
+            harmful.add(max((word for word in chosen if words[i].startswith(word)), key=len))
+        if not harmful:
+            break
+        candidates = [word for word in candidates if word not in harmful]
+    return vocabulary + chosen
+
+
+def _check_texts(name, texts):
+    if isinstance(texts, str | bytes):
+        raise ValueError(f"`{name}` must be an iterable of strings. Received: {texts[:40]!r}.")
+
+
 def _batches(items, length):
     items = iter(items)
     while batch := list(itertools.islice(items, length)):
@@ -126,6 +191,35 @@ def _count_words(texts, lowercase, strip_accents):
         counts.update(dict(zip(words.numpy(), times.numpy().tolist(), strict=True)))
     words = ((word.decode(), count) for word, count in counts.items())
     return {word: count for word, count in words if len(word) <= normalization.MAX_WORD_LENGTH}
+
+
+def _count_split_words(tokenizer, texts):
+    """Counts the words, as the tokenizer normalises them, that it cuts into two pieces or more."""
+    counts = Counter()
+    for batch in _batches(texts, 512):
+        ids = tokenizer.tokenize(tf.constant(batch, tf.string)).values
+        starts = tf.where(~tokenizer.is_continuation[ids.numpy()])[:, 0]
+        pieces = tf.RaggedTensor.from_row_starts(ids, starts)
+        split = tf.ragged.boolean_mask(pieces, pieces.row_lengths() > 1)
+        words, _, times = tf.unique_with_counts(tokenizer.detokenize(split), tf.int64)
+        counts.update(dict(zip(words.numpy(), times.numpy().tolist(), strict=True)))
+    return {word.decode(): count for word, count in counts.items()}
+
+
+def _cut(tokenizer, vocabulary, words):
+    """First piece, and number of pieces, of normalised words, cut with another vocabulary.
+
+    Shapes (W words):
+        returns  (W,) int32, (W,) int64
+    """
+    plain = {"lowercase": False, "strip_accents": False, "added_tokens": ()}
+    cutter = tokenizer.from_config({**tokenizer.get_config(), **plain, "vocabulary": vocabulary})
+    first, pieces = np.zeros(0, np.int32), np.zeros(0, np.int64)
+    for batch in _batches(words, 65536):
+        ids = cutter.tokenize(batch)
+        first = np.append(first, tf.gather(ids.values, ids.row_starts()))
+        pieces = np.append(pieces, ids.row_lengths())
+    return first, pieces
 
 
 def _forms(characters):

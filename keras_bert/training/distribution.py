@@ -3,9 +3,11 @@
 import json
 import os
 
+from typing import Literal, get_args
+
 import tensorflow as tf
 
-STRATEGIES = ("none", "mirrored", "multi_worker", "tpu")
+Strategy = Literal["none", "mirrored", "multi_worker", "tpu"]
 
 
 def make_strategy(name, tpu=None):
@@ -19,8 +21,10 @@ def make_strategy(name, tpu=None):
     Raises:
         ValueError: When something that the strategy needs is not there.
     """
-    if name not in STRATEGIES:
-        raise ValueError(f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: {name!r}.")
+    if name not in get_args(Strategy):
+        raise ValueError(
+            f"`strategy` must be one of {', '.join(get_args(Strategy))}. Received: {name!r}."
+        )
     if (name == "tpu") != (tpu is not None):
         raise ValueError(
             'The name of a TPU must come with strategy "tpu", and only with it. '

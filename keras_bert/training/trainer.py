@@ -347,6 +347,11 @@ class Trainer:
             old = sums.get(f"{output}_{figure}", (0.0, 0.0))
             sums[f"{output}_{figure}"] = (old[0] + float(mean) * float(weight), old[1] + float(weight))
 
+    def wait_for_all(self):
+        """Returns when all hosts have called it: none should leave while another needs it."""
+        with self._naming_lost_workers():
+            self._sum_over_replicas(0)
+
     def _sum_over_replicas(self, number):
         def all_reduce(value):
             # a copy on the replica's own device: all-reduce needs to know where its values are
