@@ -376,7 +376,7 @@ class Trainer:
                 raise
             raise WorkerLost(
                 f"All workers must stay alive. Received: the loss of one at step {self._done:,} "
-                f"({error.message.splitlines()[0]}). Start all of them again. {self._last_good()}"
+                f"({type(error).__name__}). Start all of them again. {self._last_good()}"
             ) from error
 
 
