@@ -24,7 +24,7 @@ class PretrainRecipe:
     workdir: str = "runs/pretrain"
     """Directory for everything the run writes; a run that was interrupted goes on from it."""
     dry_run: bool = False
-    """Makes two steps, one evaluation, one save and one restore for each row length, in a directory of
+    """Makes a few steps, a save, a restore and an evaluation for each row length, in a directory of
     their own, and says what they took: whether the run fits, before it is begun."""
 
     # --- text
@@ -74,6 +74,8 @@ class PretrainRecipe:
     """Standard deviation of the initial weights. 0.06 suits a width of 128; BERT's 0.02 suits 768."""
     hidden_act: str = "gelu"
     """Nonlinearity of the feed-forward layers."""
+    layer_norm_eps: float = 1e-12
+    """Added to the variance by every layer norm; 1e-5 for RoBERTa's form."""
     max_position_embeddings: int = 512
     """Rows of the position table."""
     position_offset: int = 0
@@ -137,8 +139,8 @@ class PretrainRecipe:
     """Of Adam's second moment."""
     epsilon: float = 1e-6
     """Of Adam's denominator."""
-    global_clipnorm: float | None = 1.0
-    """Largest norm of all gradients together."""
+    global_clipnorm: float = 1.0
+    """Largest norm of all gradients together; 0 for no limit."""
     layer_decay: float = 1.0
     """Learning rate of each block over that of the next one, for continued pretraining."""
     ema_momentum: float | None = None
@@ -198,12 +200,17 @@ class PretrainRecipe:
             raise ValueError(f"`seed` must lie in [0, 2**32). Received: {self.seed}.")
         if not self.learning_rate > 0:
             raise ValueError(f"`learning_rate` must be positive. Received: {self.learning_rate}.")
+        if self.global_clipnorm < 0:
+            raise ValueError(
+                f"`global_clipnorm` must not be negative. Received: {self.global_clipnorm}."
+            )
         self._check_lengths()
         self._check_machines()
-        if self.new_entries < 0 or (self.new_entries and not self.init_from):
+        if self.new_entries < 0 or (self.new_entries and (self.records or not self.init_from)):
             raise ValueError(
-                "`new_entries` must come with `init_from`, whose vocabulary gains them. "
-                f"Received: new_entries={self.new_entries}, init_from={self.init_from}."
+                "`new_entries` must come with `init_from`, whose vocabulary gains them, and without "
+                "`records`, which have a vocabulary. Received: "
+                f"new_entries={self.new_entries}, init_from={self.init_from}, records={self.records}."
             )
         if self.init_from and self.tokenizer:
             raise ValueError(
@@ -252,6 +259,7 @@ class PretrainRecipe:
         fields = {
             "vocab_size": self.vocab_size,
             "hidden_act": self.hidden_act,
+            "layer_norm_eps": self.layer_norm_eps,
             "initializer_range": self.initializer_range,
             "hidden_dropout_prob": self.dropout,
             "attention_probs_dropout_prob": self.dropout,
@@ -278,7 +286,7 @@ class PretrainRecipe:
             self.weight_decay,
             beta_2=self.beta_2,
             epsilon=self.epsilon,
-            global_clipnorm=self.global_clipnorm,
+            global_clipnorm=self.global_clipnorm or None,
             rate_factors=() if self.layer_decay == 1 else layer_decay(config, self.layer_decay),
             **({"use_ema": True, "ema_momentum": self.ema_momentum} if average else {}),
         )

@@ -75,10 +75,10 @@ def pretrain(recipe):
 
 
 def dry_run(recipe):
-    """Two steps, a save, a restore and an evaluation for each row length, and what they took.
+    """A few steps, a save, a restore and an evaluation for each row length, and what they took.
 
     Returns:
-        A dict for each phase: max_length, batch_size, seconds (of a step after the first),
+        A dict for each phase: max_length, batch_size, seconds (of the last step, without tracing),
         peak_memory_gib, loss and held_out_loss.
     """
     folder = posixpath.join(recipe.workdir, "dry_run")
@@ -256,10 +256,12 @@ class PretrainRun:
         recipe = self.recipe
         if tf.io.gfile.exists(_path(recipe, "tokenizer_config.json")):
             return load_tokenizer(recipe.workdir)
-        if self.source is not None:
-            tokenizer = self._extended(self.source.tokenizer)
-        elif recipe.records:
+        if recipe.records:
             tokenizer = load_tokenizer(recipe.records)
+            if self.source is not None:
+                _check_rules(self.source.tokenizer, tokenizer)
+        elif self.source is not None:
+            tokenizer = self._extended(self.source.tokenizer)
         elif recipe.tokenizer and tf.io.gfile.isdir(recipe.tokenizer):
             tokenizer = load_tokenizer(recipe.tokenizer)
         elif recipe.tokenizer:
@@ -297,7 +299,9 @@ class PretrainRun:
         phases = [(recipe.records, recipe.max_length, recipe.max_predictions, recipe.batch_size)]
         if recipe.final_steps:
             size = recipe.final_batch_size or recipe.batch_size
-            phases.append((recipe.final_records, recipe.final_length, recipe.final_max_predictions, size))
+            phases.append(
+                (recipe.final_records, recipe.final_length, recipe.final_max_predictions, size)
+            )
         made = []
         for (records, length, predictions, size), start, end in zip(
             phases, (0, middle), (middle, recipe.steps), strict=False
@@ -312,9 +316,7 @@ class PretrainRun:
                     "Rows must not be longer than the model's position table. "
                     f"Received: rows of {data.max_length} tokens, {longest} positions."
                 )
-            made.append(
-                Phase(data, held_out, data.max_length, size, start, end, recipe.data_service)
-            )
+            made.append(Phase(data, held_out, data.max_length, size, start, end, recipe.data_service))
         return made
 
     def _make_data(self, split, records, max_length, max_predictions):
@@ -437,6 +439,22 @@ def _read_checkpoint(directory):
     model = keras.models.load_model(path, compile=False)
     model.tokenizer = load_tokenizer(directory)
     return model
+
+
+def _check_rules(old_tokenizer, new_tokenizer):
+    """Refuses records whose tokenizer reads text otherwise; a longer vocabulary is fine."""
+    old, new = (
+        {**tokenizer.get_config(), "vocabulary": None, "class": type(tokenizer).__name__}
+        for tokenizer in (old_tokenizer, new_tokenizer)
+    )
+    changed = [
+        f"{name} was {old[name]!r}, is {new.get(name)!r}" for name in old if old[name] != new.get(name)
+    ]
+    if changed:
+        raise ValueError(
+            "The tokenizer of `records` must cut text as that of `init_from` does. "
+            f"Received: {', '.join(changed)}."
+        )
 
 
 def _copy_weights(source, model):

@@ -210,7 +210,7 @@ def test_two_workers_killed_with_their_build_give_the_bytes_of_one(recipe, manif
     (tmp_path / "slow.py").write_text(SLOW)
     arguments = json.dumps({**dataclasses.asdict(recipe), "processes": 2})
     build = subprocess.Popen([sys.executable, tmp_path / "slow.py", arguments])
-    train, deadline = Path(recipe.output, "train"), time.monotonic() + 120
+    train, deadline = Path(recipe.output, "train"), time.monotonic() + 300
     shards = sorted(name for name in whole if re.match("train/shard", name))
     try:
         while not Path(recipe.output, shards[-2]).exists():  # all but the last

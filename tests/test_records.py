@@ -36,12 +36,12 @@ TOKENIZER = WordPieceTokenizer(
 )
 
 
-def write_records(directory, objective="full_sentences"):
+def write_records(directory, objective="full_sentences", shards=SHARDS):
     """Example k is one to five times the word k; as a pair, there are three more words of it in `b`."""
     settings = {"objective": objective, "max_length": LENGTH}
     manifest = Manifest(settings, describe_tokenizer(TOKENIZER), tokens=EXAMPLES, characters=EXAMPLES)
     numbers = iter(range(EXAMPLES))
-    for shard in range(SHARDS):
+    for shard in range(shards):
         size = SIZE if shard < SHARDS - 1 else LAST
         path = shard_path(str(directory), shard)
         with tf.io.TFRecordWriter(path) as file:
@@ -155,14 +155,18 @@ def test_shards_and_records_are_permuted_evenly(directory):
         assert ((counts - expected) ** 2 / expected).sum() < 33  # p < 1e-4 with 9 degrees of freedom
 
 
-@pytest.mark.parametrize(("block_shards", "start"), [(1, 1), (1, 37), (2, 5), (3, 9), (7, 8)])
+@pytest.mark.parametrize(("block_shards", "start"), [(1, 37), (2, 5), (7, 8)])
 def test_a_later_start_gives_the_tail(directory, block_shards, start):
     data = make_unmasked(directory, block_shards=block_shards)
     batches = list(data.training_batches(12).take(start + 6).as_numpy_iterator())
     again = make_unmasked(directory, block_shards=block_shards)
     assert_equal(batches[start:], again.training_batches(12, start).take(6).as_numpy_iterator())
-    other = make_unmasked(directory, block_shards=block_shards, seed=4)
-    assert numbers(other.training_batches(12), 6) != numbers(data.training_batches(12), 6)
+
+
+def test_another_seed_gives_another_order(directory):
+    orders = [numbers(make_unmasked(directory, seed=i).training_batches(16), 4) for i in (3, 4)]
+    assert sorted(orders[0]) == sorted(orders[1])
+    assert orders[0] != orders[1]
 
 
 def test_a_start_opens_no_more_shards_than_a_block_and_those_ahead(tmp_path):
@@ -177,13 +181,19 @@ def test_a_start_opens_no_more_shards_than_a_block_and_those_ahead(tmp_path):
     assert len(numbers(data.training_batches(4, later), 1)) == 4
 
 
-@pytest.mark.parametrize(("pipelines", "replicas"), [(1, 1), (1, 2), (1, 4), (2, 4), (3, 3)])
-def test_slices_make_up_the_global_batches(directory, pipelines, replicas):
-    """Also with more pipelines than a block, or the whole directory, has shards."""
+@pytest.fixture(scope="module")
+def whole_batches(directory):
+    """Of one replica: steps 2 to 5 of 12 rows, over the end of an epoch, and 31 held-out examples."""
     data = make_unmasked(directory, block_shards=1)
-    size, steps, local = 12, 8, replicas // pipelines
-    whole = list(data.training_batches(size, 2).take(steps).as_numpy_iterator())
-    held_out = list(data.evaluation_batches(size, 31).as_numpy_iterator())
+    training, evaluation = data.training_batches(12, 2).take(4), data.evaluation_batches(12, 31)
+    return list(training.as_numpy_iterator()), list(evaluation.as_numpy_iterator())
+
+
+@pytest.mark.parametrize(("pipelines", "replicas"), [(1, 1), (1, 2), (1, 4), (2, 4), (3, 3)])
+def test_slices_make_up_the_global_batches(directory, whole_batches, pipelines, replicas):
+    """Also with more pipelines than a block has shards."""
+    data = make_unmasked(directory, block_shards=1)
+    size, steps, local = 12, 4, replicas // pipelines
     parts, held_out_parts = [], []
     for context in contexts(pipelines, replicas):
         batches = data.training_batches(size, 2, context)
@@ -192,8 +202,16 @@ def test_slices_make_up_the_global_batches(directory, pipelines, replicas):
         batches = data.evaluation_batches(size, 31, context)
         assert int(batches.cardinality()) == 3 * local
         held_out_parts.append(list(batches.as_numpy_iterator()))
-    assert_equal(whole, join(parts, local))
-    assert_equal(held_out, join(held_out_parts, local))
+    assert_equal(whole_batches[0], join(parts, local))
+    assert_equal(whole_batches[1], join(held_out_parts, local))
+
+
+def test_there_may_be_fewer_shards_than_pipelines(tmp_path):
+    data = make_unmasked(write_records(tmp_path, shards=1))
+    first, second = (numbers(data.training_batches(10, 0, c), 3) for c in contexts(2, 2))
+    epochs = [first[i : i + 5] + second[i : i + 5] for i in (0, 5, 10)]
+    assert list(map(sorted, epochs)) == [list(range(SIZE))] * 3
+    assert list(itertools.chain(*epochs)) == numbers(data.training_batches(10), 3)
 
 
 def join(parts, local):
@@ -270,7 +288,7 @@ def test_masks_are_those_of_the_example(directory):
     assert_equal([tf.nest.map_structure(lambda x: x.numpy(), expected)], [batch])
 
 
-@pytest.mark.parametrize("objective", ["next_sentence", "sentence_order", "full_sentences"])
+@pytest.mark.parametrize("objective", ["sentence_order", "full_sentences"])
 def test_one_block_gives_the_batches_of_the_data_in_memory(objective, tmp_path):
     sentences = [f"W{i} w{i + 1} w{i + 2}." for i in range(50)]
     documents = [" ".join(sentences[i : i + 5]) for i in range(0, 50, 5)]
@@ -295,11 +313,9 @@ def test_one_block_gives_the_batches_of_the_data_in_memory(objective, tmp_path):
         tmp_path / "records" / "train", tokenizer, objective, 16, masking="whole_word", seed=9
     )
     assert len(data) == len(memory)
-    assert_equal(
-        data.evaluation_batches(4).as_numpy_iterator(), memory.evaluation_batches(4).as_numpy_iterator()
-    )
-    spec = memory.training_batches(4).element_spec
-    assert data.training_batches(4).element_spec == spec
+    mine, others = data.evaluation_batches(4), memory.evaluation_batches(4)
+    assert mine.element_spec == others.element_spec
+    assert_equal(mine.as_numpy_iterator(), others.as_numpy_iterator())
     np.testing.assert_array_equal(data.word_counts(), memory.word_counts())
     assert data.fill_rate() == pytest.approx(memory.fill_rate(len(memory)))
     assert data.characters_per_token == memory.characters_per_token

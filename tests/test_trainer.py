@@ -470,5 +470,7 @@ def test_more_refusals():
     make = training_run.make_batches([[4, 4]])
     with pytest.raises(ValueError, match="must divide.*steps_per_epoch=3, steps=10"):
         trainer.fit(make, 10, 3)
+    with pytest.raises(ValueError, match="endless.*none for one of the 1 steps from step 5"):
+        trainer.fit(lambda start, context: make(start, context).take(5), 10)
     with pytest.raises(ValueError, match="compiled with an optimizer"):
         Trainer(BertPretrainer(training_run.toy_config(dropout=0.0)))

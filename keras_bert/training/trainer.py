@@ -191,7 +191,11 @@ class Trainer:
             batches = iter(self._distribute(lambda context: make_batches(self._done, context)))
             callbacks.on_train_begin()
             for epoch in epochs:
-                logs = self._epoch(epoch, steps_per_epoch, batches, callbacks, requests, describe)
+                try:
+                    logs = self._epoch(epoch, steps_per_epoch, batches, callbacks, requests, describe)
+                except Interrupted:
+                    callbacks.on_train_end()  # what they have in memory goes to their files
+                    raise
                 if evaluate is not None:
                     figures = self.evaluate(evaluate, callbacks)
                     logs.update({f"val_{name}": value for name, value in figures.items()})
@@ -277,12 +281,18 @@ class Trainer:
             count = min(self.steps_per_call, end - self._done)
             last = self._done + count - 1 - epoch * steps_per_epoch
             callbacks.on_train_batch_begin(last)
-            report = self._train_call(
-                batches,
-                tf.constant(self._done, tf.int64),
-                tf.constant(count),
-                tf.constant(float(requests.stop)),
-            )
+            try:
+                report = self._train_call(
+                    batches,
+                    tf.constant(self._done, tf.int64),
+                    tf.constant(count),
+                    tf.constant(float(requests.stop)),
+                )
+            except tf.errors.OutOfRangeError:
+                raise ValueError(
+                    "`make_batches` must give endless batches. "
+                    f"Received: none for one of the {count} steps from step {self._done:,} on."
+                ) from None
             report = {name: value.numpy() for name, value in report.items()}
             for means, weights in self._good_steps(report, describe):
                 self._add(self._epoch_sums, means, weights)
@@ -294,6 +304,8 @@ class Trainer:
             if report["stop"].any():
                 self.save()
                 raise Interrupted(f"Stopped at step {self._done:,} as asked to.")
+            if self.model.stop_training:
+                break
         logs["peak_memory_gib"] = _peak_memory() / 2**30
         logs["learning_rate"] = float(keras.ops.convert_to_numpy(self.step.optimizer.learning_rate))
         return logs
