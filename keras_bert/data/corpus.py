@@ -1,11 +1,13 @@
 """A corpus as three arrays, and the chunks that training examples are cut from."""
 
 import dataclasses
+import functools
 import itertools
 
 import numpy as np
 import tensorflow as tf
 
+from keras_bert.text.offsets import row_ids
 from keras_bert.text.sentences import split_sentences
 
 _DOCUMENTS_AT_ONCE = 256
@@ -47,18 +49,7 @@ def build_corpus(documents, tokenizer, split=split_sentences):
         tokenizer: A tokenizer of `keras_bert.text`.
         split: Graph function (B,) strings -> (B, sentences) ragged strings.
     """
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def tokenize(texts):
-        sentences = split(texts)
-        is_first = tf.range(tf.size(sentences.flat_values, tf.int64)) == tf.gather(
-            sentences.row_starts(), sentences.value_rowids()
-        )
-        space = tf.where(is_first, "", " ")
-        tokens = tokenizer.tokenize(space + sentences.flat_values)
-        characters = tf.reduce_sum(tf.strings.length(sentences.flat_values, unit="UTF8_CHAR"))
-        return tokens.flat_values, tokens.row_lengths(), sentences.row_lengths(), characters
-
+    tokenize = _tokenize_documents(tokenizer, split)
     tokens, sentence_lengths, document_lengths, characters = [], [], [], 0
     documents = iter(documents)
     while batch := list(itertools.islice(documents, _DOCUMENTS_AT_ONCE)):
@@ -76,6 +67,23 @@ def build_corpus(documents, tokenizer, split=split_sentences):
     return Corpus(
         np.concatenate(tokens), _offsets(sentence_lengths), _offsets(document_lengths), characters
     )
+
+
+@functools.lru_cache(maxsize=4)  # a function traced for each block of documents would never be freed
+def _tokenize_documents(tokenizer, split):
+    """Graph function: documents to tokens, tokens of each sentence, sentences of each document."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def tokenize(texts):
+        sentences = split(texts)
+        starts = sentences.row_starts()
+        owners = row_ids(sentences)
+        is_first = tf.range(tf.size(sentences.flat_values, starts.dtype)) == tf.gather(starts, owners)
+        tokens = tokenizer.tokenize(tf.where(is_first, "", " ") + sentences.flat_values)
+        characters = tf.reduce_sum(tf.strings.length(sentences.flat_values, unit="UTF8_CHAR"))
+        return tokens.flat_values, tokens.row_lengths(), sentences.row_lengths(), characters
+
+    return tokenize
 
 
 def _offsets(lengths):

@@ -196,7 +196,7 @@ class ExampleMaker:
 
     def __call__(self, job):
         """The Made of a Job."""
-        with tf.device("CPU"), _eagerly():
+        with tf.device("CPU"):
             return self._make(job)
 
     def _make(self, job):
@@ -228,18 +228,6 @@ class ExampleMaker:
         lengths = a[1] + (0 if b is None else b[1]) + objective.special_tokens
         records = [serialize_example(*row) for row in zip(*columns, strict=True)]
         return Made((*number, counts, words), records, lengths.numpy().tolist())
-
-
-@contextlib.contextmanager
-def _eagerly():
-    """Runs without graphs: `build_corpus` traces one each time, which takes longer than a block and
-    leaves memory behind."""
-    before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(before)
 
 
 def _remake(recipe, tokenizer_class, config):
