@@ -10,6 +10,7 @@ from keras_bert.hashing import fold
 from keras_bert.layers.block import TransformerBlock
 from keras_bert.layers.embeddings import Embeddings, initializer
 from keras_bert.layers.layout import LAYOUTS
+from keras_bert.layers.remat import remat
 
 
 @keras.saving.register_keras_serializable(package="keras_bert")
@@ -131,10 +132,10 @@ class BertEncoder(keras.Model):
         layers = self.config.num_hidden_layers
         for index in range(layers):
             block = self.blocks[index * len(self.blocks) // layers]
-            apply = functools.partial(block, layout=layout, seed=seed_of(1 + index))
+            apply = functools.partial(block, layout=layout)
             if self.remat and training:
-                apply = keras.remat(apply)
-            states = apply(states)
+                apply = remat(apply)
+            states = apply(states, seed=seed_of(1 + index))
         rows = layout.to_rows(states)
         pooled = rows[:, 0]
         if self.pooler is not None:
