@@ -144,7 +144,7 @@ class PretrainRecipe:
     layer_decay: float = 1.0
     """Learning rate of each block over that of the next one, for continued pretraining."""
     ema_momentum: float | None = None
-    """Averages the weights over the steps with this momentum (0.999, say); the export has the averages."""
+    """Averages the weights over the steps with this momentum (0.999, say), for the export."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """What a loss or gradient that is NaN or infinite does: ends the run, or leaves the update out."""
     seed: int = 0
@@ -219,8 +219,8 @@ class PretrainRecipe:
             )
         if bool(self.final_records) != bool(self.records and self.final_steps):
             raise ValueError(
-                "`final_records` must be given where `final_steps` follow on `records`, and only there. "
-                f"Received: final_records={self.final_records}, records={self.records}, "
+                "`final_records` must be given where `final_steps` follow on `records`, and only "
+                f"there. Received: final_records={self.final_records}, records={self.records}, "
                 f"final_steps={self.final_steps}."
             )
         if self.data_service and not self.records:

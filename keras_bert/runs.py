@@ -99,8 +99,8 @@ def dry_run(recipe):
             raise RuntimeError(f"The state of step 1 must be found again in {states}. Received: none.")
         seconds = []
         timer = keras.callbacks.LambdaCallback(
-            on_train_batch_begin=lambda *_, seconds=seconds: seconds.append(time.perf_counter()),
-            on_train_batch_end=lambda *_, seconds=seconds: seconds.append(time.perf_counter()),
+            on_train_batch_begin=lambda *_, seconds=seconds, **__: seconds.append(time.perf_counter()),
+            on_train_batch_end=lambda *_, seconds=seconds, **__: seconds.append(time.perf_counter()),
         )
         history = run.trainer.fit(first.training_batches, 3, 1, callbacks=[timer])
         figures = run.evaluate(first, phase.batch_size)
@@ -181,7 +181,8 @@ class PretrainRun:
         if step and trainer.notes["data"] != fingerprint:
             raise ValueError(
                 "A run must go on with the text and vocabulary it began with. Received: others than "
-                f"those of step {step} in {recipe.workdir}. Choose another --workdir, or remove this one."
+                f"those of step {step} in {recipe.workdir}. "
+                "Choose another --workdir, or remove this one."
             )
         trainer.notes = {"data": fingerprint}
         optimizer = trainer.step.optimizer

@@ -3,8 +3,9 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from keras_bert.layers.heads import MaskedLMHead
+from keras_bert.layers.heads import MaskedLMHead, products
 from keras_bert.losses import sparse_cross_entropy, weighted_mean
 from keras_bert.metrics import sparse_accuracy
 
@@ -21,6 +22,18 @@ def test_logits_match_a_plain_loop():
         x = np.tanh(STATES[b, position] @ head.dense.kernel.numpy())
         x = (x - x.mean()) / x.std()
         np.testing.assert_allclose(logits[b, p], TABLE @ x, atol=1e-5)
+
+
+def test_products_have_the_gradients_of_a_matrix_product():
+    x, table, upstream = (tf.constant(RNG.normal(size=size)) for size in ((3, 4), (7, 4), (3, 7)))
+    found = []
+    for function in (products, lambda x, table: tf.matmul(x, table, transpose_b=True)):
+        with tf.GradientTape() as tape:
+            tape.watch([x, table])
+            out = function(x, table)
+        found.append([out, *tape.gradient(out, [x, table], upstream)])
+    for got, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-12)
 
 
 def test_the_bias_starts_at_log_frequencies():

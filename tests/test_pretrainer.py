@@ -13,7 +13,8 @@ from reference import dense, encode_row, masked_lm, weights_of
 
 from keras_bert.models.pretrainer import BertPretrainer
 from keras_bert.text.wordpiece import WordPieceTokenizer
-from keras_bert.training.optimizers import AdamW, WarmupLinearDecay
+from keras_bert.training.optimizers import AdamW
+from keras_bert.training.schedules import WarmupDecay
 
 LAYOUTS = ["dense", "unpadded"]
 DUMMY_HEAD = {"sentence/kernel": np.zeros((8, 2)), "sentence/bias": np.zeros(2)}
@@ -158,7 +159,7 @@ def test_figures_of_evaluate_are_sums_over_weights(toy_config, toy_batch):
 def test_a_fresh_process_trains_on_as_if_never_interrupted(toy_config, toy_batch, tmp_path):
     """`.keras` without custom_objects: weights, optimizer, exclusions, dropout masks."""
     model = BertPretrainer(toy_config)
-    model.compile(AdamW(WarmupLinearDecay(0.05, 2, 20)))
+    model.compile(AdamW(WarmupDecay(0.05, 2, 20)))
     dataset = tf.data.Dataset.from_tensors(toy_batch).repeat(3)
     model.fit(dataset, verbose=0)
     model.save(tmp_path / "model.keras")

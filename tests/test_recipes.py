@@ -161,9 +161,8 @@ def test_published_recipes_have_the_published_sizes():
         assert count(configs[name]) == pytest.approx(millions, abs=0.06), name
     for name in ("roberta_base", "roberta_large", "albert_base", "span"):
         assert configs[name].max_length == recipes[name].max_length == 512
-    assert 0.005 * (4096 / 32768) ** 0.5 == pytest.approx(
-        recipes["albert_base"].learning_rate, rel=0.01
-    )
+    rate = 0.005 * (4096 / 32768) ** 0.5
+    assert recipes["albert_base"].learning_rate == pytest.approx(rate, rel=0.01)
 
 
 @pytest.mark.parametrize(("tool", "flags"), sorted(set(commands())), ids=lambda value: str(value)[:60])

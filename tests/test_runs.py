@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import training_run
 from conftest import ROOT
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
@@ -349,8 +350,9 @@ def test_a_run_in_the_form_of_roberta(recipe, vocabulary, quick, tmp_path, monke
 
 
 def test_albert_with_two_lengths_goes_on_inside_the_second(recipe, vocabulary, quick, tmp_path):
-    """LAMB, sentence order, n-grams, a shared block, averaged weights in the file; then the same, killed
-    behind a saved state: from a copy of what was left."""
+    """LAMB, sentence order, n-grams, a shared block; killed behind a saved state, the same recipe in a
+    copy of what was left.
+    """
     albert = dataclasses.replace(
         recipe,
         workdir=str(tmp_path / "whole"),
@@ -361,7 +363,6 @@ def test_albert_with_two_lengths_goes_on_inside_the_second(recipe, vocabulary, q
         num_hidden_groups=1,
         optimizer="lamb",
         learning_rate=0.01,
-        ema_momentum=0.5,
         max_length=32,
         final_steps=4,
         final_length=64,
@@ -387,21 +388,22 @@ def test_albert_with_two_lengths_goes_on_inside_the_second(recipe, vocabulary, q
     rows = [next(iter(p.data.training_batches(p.batch_size)))[0] for p in run.phases]
     assert [row["token_ids"].shape for row in rows] == [(8, 32), (4, 64)]
     assert [(p.start, p.end) for p in run.phases] == [(0, 2), (2, 6)]
-    assert run.trainer.restore() == 6  # the weights that training would go on with
-    table = run.model.encoder.embeddings.word_table.numpy()
-    assert np.abs(model.encoder.embeddings.word_table.numpy() - table).max() > 1e-6
 
 
-def test_mirrored_by_its_recipe_gives_the_same_run(recipe, report, vocabulary, tmp_path):
-    """The export, made without the strategy, is read by a process of its own."""
+def test_mirrored_by_its_recipe_trains_and_exports(recipe, report, vocabulary, tmp_path, monkeypatch):
+    """On two replicas, whose dropout is another; the export is read by a process without them."""
+    monkeypatch.setattr(runs, "make_strategy", lambda *_: training_run.mirrored())
     mirrored = dataclasses.replace(
         recipe, workdir=str(tmp_path / "work"), strategy="mirrored", **vocabulary
     )
     again = pretrain(mirrored)
-    assert again["masked_lm_loss"] == pytest.approx(report["masked_lm_loss"], abs=1e-4)
+    assert again["masked_lm_loss"] == pytest.approx(report["masked_lm_loss"], abs=0.01)
     assert [row["text"] for row in again["filled"]] == [row["text"] for row in report["filled"]]
-    for row, expected in zip(again["filled"], report["filled"], strict=True):
-        np.testing.assert_allclose(row["scores"], expected["scores"], atol=1e-3)
+    model = trained(mirrored)
+    model.tokenizer = load_tokenizer(mirrored.workdir)
+    texts = [row["text"] for row in again["filled"]]
+    for row, masks in zip(again["filled"], model.predict_text(texts), strict=True):
+        np.testing.assert_allclose([score for _, score in masks[0]], row["scores"], atol=1e-5)
 
 
 # --- going on from another run's model
@@ -438,9 +440,9 @@ def test_init_from_names_the_heads_that_come_and_go(recipe, report, tmp_path, ca
     assert "Left behind: sentence/kernel, sentence/bias" in capsys.readouterr().out
     assert run.model.sentence is None
     assert run.model.optimizer.rate_factor("encoder/block_0/x") == 0.5
+    nothing = dataclasses.replace(full, init_from=str(tmp_path))
     with pytest.raises(ValueError, match="directory of a finished run.*model.keras"):
-        prepare_workdir(dataclasses.replace(full, workdir=str(tmp_path / "other")))
-        PretrainRun(dataclasses.replace(full, init_from=str(tmp_path)), make_strategy("none"))
+        PretrainRun(nothing, make_strategy("none"))
 
 
 def test_new_entries_are_added_behind_the_old_ones(recipe, report, quick, tmp_path):
@@ -463,7 +465,8 @@ def test_new_entries_are_added_behind_the_old_ones(recipe, report, quick, tmp_pa
     assert set(run.tokenizer.vocabulary[90:]) == {"riverside", "starfish"}
     assert run.model.config.vocab_size == 92
     for weight, before in zip(run.model.weights, old.weights, strict=True):
-        np.testing.assert_array_equal(weight.numpy()[: len(before.numpy())], before.numpy())
+        rows = slice(90) if weight.shape != before.shape else ...
+        np.testing.assert_array_equal(weight.numpy()[rows], before.numpy())
     report = pretrain(new)  # whose tokenizer is there already
     assert np.isfinite(report["masked_lm_loss"])
     assert trained(new).config.vocab_size == 92
@@ -515,12 +518,14 @@ def test_a_run_on_records_of_two_lengths(recipe, records, quick, tmp_path):
     moved = dataclasses.replace(run, records=f"{records[0].output}/", block_shards=2)
     with pytest.raises(ValueError, match="block_shards was 8, is 2"):
         pretrain(moved)
-    for settings, words in (
-        ({"objective": "sentence_order"}, "objective"),
-        ({"max_length": 40}, "max_length"),
-        ({"records": str(tmp_path)}, "tokenizer"),
+    for name, (settings, words) in enumerate(
+        (
+            ({"objective": "sentence_order"}, "objective"),
+            ({"max_length": 40}, "max_length"),
+            ({"records": str(tmp_path)}, "no file of a known tokenizer"),
+        )
     ):
-        wrong = dataclasses.replace(run, workdir=str(tmp_path / "wrong"), **settings)
+        wrong = dataclasses.replace(run, workdir=str(tmp_path / f"wrong_{name}"), **settings)
         with pytest.raises(ValueError, match=words):
             pretrain(wrong)
 
@@ -615,11 +620,14 @@ def test_bad_input_is_one_line_that_says_what_to_do(
 
 
 def test_the_trainer_example_of_the_readme_runs(recipe, report, tmp_path, monkeypatch, capsys):
-    """As written, but for fewer steps and another corpus."""
+    """As written, but for fewer steps, another corpus and one device."""
     monkeypatch.chdir(tmp_path)
+    changes = {"1000": "2", "steps_per_epoch=100": "steps_per_epoch=1", '"mirrored"': '"none"'}
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     code = next(block for block in blocks if "Trainer(" in block)
-    assert "steps=1000, steps_per_epoch=100" in code
+    for written, shorter in changes.items():
+        assert code.count(written) == 1
+        code = code.replace(written, shorter)
     run = PretrainRun(recipe, make_strategy("none"))
     names = {
         "AdamW": AdamW,
@@ -628,7 +636,7 @@ def test_the_trainer_example_of_the_readme_runs(recipe, report, tmp_path, monkey
         "data": run.phases[0].data,
         "tokenizer": run.tokenizer,
     }
-    exec(code.replace("1000", "2").replace("steps_per_epoch=100", "steps_per_epoch=1"), names)
+    exec(code, names)
     assert re.search(r"'masked_lm_loss': \d", capsys.readouterr().out)
     assert sorted(path.name for path in Path("runs/states").iterdir()) == [
         "step_00000001",

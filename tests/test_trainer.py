@@ -257,9 +257,7 @@ class Killer:
 def test_killed_at_random_the_run_is_the_same(tmp_path, workers, kills):
     options = {"dropout": 0.1, "steps_per_epoch": 1, "seconds_per_step": 0.1}
     whole = finish(start(tmp_path / "whole", workers, **options), tmp_path / "whole")
-    killer = Killer(
-        tmp_path / "killed", workers, kills, state_dir=str(tmp_path / "states"), **options
-    )
+    killer = Killer(tmp_path / "killed", workers, kills, state_dir=str(tmp_path / "states"), **options)
     again = killer.until_it_ends()
     print(f"{workers} worker(s), {killer.kills} kills, {killer.lines()} steps for {len(whole[0])}")
     assert killer.kills == kills

@@ -145,17 +145,15 @@ def mirrored():
 
 def train(options):
     """Runs it in this process; returns the trainer."""
-    if options["strategy"] == "mirrored":
-        strategy = mirrored()
-    else:
-        strategy = make_strategy(options["strategy"])
+    name = options["strategy"]
+    strategy = mirrored() if name == "mirrored" else make_strategy(name)
     keras.utils.set_random_seed(0)
     with strategy.scope():
         model = BertPretrainer(toy_config(options["dropout"]), dtype=options["dtype"])
         model.compile(AdamW(**{"learning_rate": 1e-3, "global_clipnorm": 0.5, **options["optimizer"]}))
     names = ("accumulate", "steps_per_call", "jit_compile", "state_dir")
     trainer = Trainer(model, seed=1, **{name: options[name] for name in names})
-    worker = strategy.cluster_resolver.task_id if options["strategy"] == "multi_worker" else 0
+    worker = strategy.cluster_resolver.task_id if name == "multi_worker" else 0
     out = Path(options["out"])
     make = make_batches(options["rows"])
     log = LossLog(trainer, out / f"losses_{worker}.txt", options["seconds_per_step"])

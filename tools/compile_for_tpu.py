@@ -86,9 +86,8 @@ def compile_for_tpu(program, topology, python):
         command = [python, str(script), file.name, "--topology", topology]
         run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
-        raise ValueError(
-            f"`--python` must have jax and libtpu. Received: {python}: {run.stderr.strip()[-500:]}"
-        )
+        reason = run.stderr.strip().splitlines()[-1]
+        raise ValueError(f"`--python` must have jax and libtpu. Received: {python}: {reason}")
     return json.loads(run.stdout.splitlines()[-1])
 
 

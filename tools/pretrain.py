@@ -52,9 +52,9 @@ masked LM accuracy       {report["masked_lm_accuracy"]:.3f}"""
 def show_dry_run(phases):
     for phase in phases:
         print(
-            f"{phase['batch_size']} rows of {phase['max_length']} tokens: {phase['seconds']:.3g} s a step, "
-            f"{phase['peak_memory_gib']:.3g} GiB at most, loss {phase['loss']:.4g}, "
-            f"held out {phase['held_out_loss']:.4g}; saved and restored"
+            f"{phase['batch_size']} rows of {phase['max_length']} tokens: "
+            f"{phase['seconds']:.3g} s a step, {phase['peak_memory_gib']:.3g} GiB at most, "
+            f"loss {phase['loss']:.4g}, held out {phase['held_out_loss']:.4g}; saved and restored"
         )
 
 

@@ -5,6 +5,16 @@ from keras import ops
 
 from keras_bert.layers.dropout import dropout
 from keras_bert.layers.embeddings import initializer
+from keras_bert.layers.fusion import one_pass
+
+
+@one_pass
+def attention_weights(scores, mask, seed, scale, rate):
+    """Dropout of the softmax of scaled scores (B, H, T, T), in float32 until done; mask (B, T)."""
+    x = ops.cast(scores, "float32") * scale
+    # A finite floor: a row of nothing but padding gets equal weights instead of 0 / 0.
+    x = ops.softmax(ops.where(mask[:, None, None, :], x, -1e9), axis=-1)
+    return ops.cast(dropout(x, rate, seed, site=1), scores.dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_bert")
@@ -53,13 +63,10 @@ class SelfAttention(keras.layers.Layer):
         # transposed before it is taken apart: the gradient of a slice would fill the rest with zeros
         query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)  # (B, H, T, K)
 
-        scores = ops.matmul(query * head_width**-0.5, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, T, T)
-        scores = ops.cast(scores, "float32")
-        # A finite floor: a row of nothing but padding gets equal weights instead of 0 / 0.
-        scores = ops.where(layout.padding_mask[:, None, None, :], scores, -1e9)
-        weights = ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
-        weights = dropout(weights, self.dropout_rate, seed, site=1)
-
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, T, T)
+        weights = attention_weights(
+            scores, layout.padding_mask, seed, scale=head_width**-0.5, rate=self.dropout_rate
+        )
         mixed = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))  # (B, T, H, K)
         mixed = ops.reshape(mixed, (layout.rows, layout.length, width))
         return self.output_dense(layout.to_flat(mixed))  # (N, D)

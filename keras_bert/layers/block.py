@@ -1,11 +1,21 @@
 """One Transformer block: attention and feed-forward, each with a residual and a norm behind it."""
 
 import keras
+from keras import ops
 
-from keras_bert.layers.activations import ACTIVATIONS
+from keras_bert.layers.activations import ACTIVATIONS, FUSED_ACTIVATIONS
 from keras_bert.layers.attention import SelfAttention
 from keras_bert.layers.dropout import dropout
 from keras_bert.layers.embeddings import initializer
+from keras_bert.layers.fusion import one_pass
+
+
+@one_pass
+def add_and_norm(states, update, gamma, beta, seed, slots, rate, site, epsilon):
+    """norm(states + dropout(update)), in float32 until it is done."""
+    x = dropout(ops.cast(update, "float32"), rate, seed, site, rows=slots)
+    x = ops.layer_normalization(ops.cast(states, "float32") + x, gamma, beta, epsilon=epsilon)
+    return ops.cast(x, states.dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_bert")
@@ -62,11 +72,7 @@ class TransformerBlock(keras.layers.Layer):
         )
         self.attention_norm = norm(epsilon=self.epsilon, dtype=dtype, name="attention_norm")
         self.intermediate = dense(
-            self.intermediate_size,
-            ACTIVATIONS[self.activation],
-            kernel_initializer=start,
-            dtype=dtype,
-            name="intermediate",
+            self.intermediate_size, kernel_initializer=start, dtype=dtype, name="intermediate"
         )
         self.output_dense = dense(width, kernel_initializer=start, dtype=dtype, name="output")
         self.output_norm = norm(epsilon=self.epsilon, dtype=dtype, name="output_norm")
@@ -76,11 +82,24 @@ class TransformerBlock(keras.layers.Layer):
 
     def call(self, states, layout=None, seed=None):
         x = self.attention(states, layout=layout, seed=seed)
-        x = dropout(x, self.dropout_rate, seed, site=2, rows=layout.slots)
-        states = self.attention_norm(states + x)
-        x = self.output_dense(self.intermediate(states))
-        x = dropout(x, self.dropout_rate, seed, site=3, rows=layout.slots)
-        return self.output_norm(states + x)
+        states = self._add_and_norm(states, x, self.attention_norm, seed, layout, site=2)
+        activation = (ACTIVATIONS if seed is None else FUSED_ACTIVATIONS)[self.activation]
+        x = self.output_dense(activation(self.intermediate(states)))
+        return self._add_and_norm(states, x, self.output_norm, seed, layout, site=3)
+
+    def _add_and_norm(self, states, update, norm, seed, layout, site):
+        gamma, beta = (ops.convert_to_tensor(weight) for weight in (norm.gamma, norm.beta))
+        return add_and_norm(
+            states,
+            update,
+            gamma,
+            beta,
+            seed,
+            layout.slots,
+            rate=self.dropout_rate,
+            site=site,
+            epsilon=self.epsilon,
+        )
 
     def get_config(self):
         own = {

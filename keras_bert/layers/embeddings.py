@@ -56,7 +56,10 @@ class Embeddings(keras.layers.Layer):
 
     def build(self, token_ids_shape=None):
         width, start = self.embedding_size, initializer(self.initializer_range)
-        self.word_table = self.add_weight((self.vocab_size, width), start, name="word_table")
+        # autocast would round the whole table to bfloat16 to look up some of its rows
+        self.word_table = self.add_weight(
+            (self.vocab_size, width), start, name="word_table", autocast=False
+        )
         self.position_table = self.add_weight(
             (self.max_position_embeddings, width), start, name="position_table"
         )
@@ -89,7 +92,7 @@ class Embeddings(keras.layers.Layer):
                 f"{self.max_position_embeddings - first} tokens. Received: {length} tokens "
                 f"a row (shape {tuple(token_ids.shape)})."
             )
-        x = ops.take(self.word_table, token_ids, axis=0)  # (B, T, E)
+        x = ops.cast(ops.take(self.word_table, token_ids, axis=0), self.compute_dtype)  # (B, T, E)
         x = x + self.position_table[first : first + length]
         if self.segment_table is not None:
             if segment_ids is None:

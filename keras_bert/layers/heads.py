@@ -67,7 +67,7 @@ class MaskedLMHead(keras.layers.Layer):
         slots = positions + ops.arange(rows, dtype=positions.dtype)[:, None] * length
         x = ops.take(ops.reshape(states, (-1, width)), ops.reshape(slots, (-1,)), axis=0)
         x = self.norm(self.dense(x))  # (B * P, E)
-        logits = ops.matmul(x, ops.transpose(table))  # (B * P, V)
+        logits = products(x, ops.cast(table, self.compute_dtype))  # (B * P, V)
         logits = ops.cast(logits, "float32") + self.bias
         return ops.reshape(logits, (rows, predictions, table.shape[0]))
 
@@ -78,3 +78,17 @@ class MaskedLMHead(keras.layers.Layer):
             "initializer_range": self.initializer_range,
         }
         return {**super().get_config(), **own}
+
+
+@ops.custom_gradient
+def products(x, table):
+    """Products of the rows (N, E) and (V, E), each with each: (N, V).
+
+    The gradient that `ops.matmul` would have is found as (E, V), and then transposed.
+    """
+
+    def gradients(*args, upstream=None):
+        upstream = args[0] if upstream is None else upstream
+        return ops.matmul(upstream, table), ops.matmul(ops.transpose(upstream), x)
+
+    return ops.matmul(x, ops.transpose(table)), gradients

@@ -122,4 +122,3 @@ class BertModel(keras.Model):
     @classmethod
     def from_config(cls, config):
         return cls(**{**config, "config": EncoderConfig.from_dict(config["config"])})
-

@@ -67,9 +67,7 @@ class OnBest(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         if self.monitor not in logs:
-            raise ValueError(
-                f"`monitor` must be one of {', '.join(logs)}. Received: {self.monitor!r}."
-            )
+            raise ValueError(f"`monitor` must be one of {', '.join(logs)}. Received: {self.monitor!r}.")
         value = self.sign * float(logs[self.monitor])
         if value < self.best:
             self.best = value

@@ -2,7 +2,6 @@
 
 import json
 import os
-
 from typing import Literal, get_args
 
 import tensorflow as tf
@@ -46,7 +45,9 @@ def make_strategy(name, tpu=None):
 
 def _check_cluster(text):
     """TensorFlow would take a TF_CONFIG that is missing for a cluster of one."""
-    example = '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
+    example = (
+        '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
+    )
     try:
         config = json.loads(text)
         hosts, task = config["cluster"], config["task"]

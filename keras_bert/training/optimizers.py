@@ -7,8 +7,6 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_bert.training.schedules import WarmupDecay
-
 # Biases and layer norms are not decayed (google-research/bert, optimization.py).
 NO_DECAY = (r"bias$", r"norm/(gamma|beta)$")
 
@@ -254,6 +252,3 @@ def layer_decay(config, decay):
         *((f"(^|/)block_{index}/", decay ** (blocks - index)) for index in range(blocks)),
         ("(^|/)embeddings/", decay ** (blocks + 1)),
     ]
-
-
-WarmupLinearDecay = WarmupDecay  # its old name, until its users have changed

@@ -78,7 +78,11 @@ class TrainingState:
             saved = self.saved_steps()
             raise OSError(
                 f"The state of step {step:,} could not be written to {path}: {_first_line(error)} "
-                + (f"The newest good state is that of step {saved[-1]:,}." if saved else "There is no other.")
+                + (
+                    f"The newest good state is that of step {saved[-1]:,}."
+                    if saved
+                    else "There is no other."
+                )
             ) from error
         for old in self.saved_steps()[: -self.keep]:
             self._remove(self._path(old))
@@ -126,7 +130,9 @@ class TrainingState:
                 ) from error
             return step, json.loads(read_text(posixpath.join(path, _COMPLETE)))["notes"]
         if steps:
-            raise ValueError(f"A saved state must be whole. Received: only damaged ones in {self.directory}.")
+            raise ValueError(
+                f"A saved state must be whole. Received: only damaged ones in {self.directory}."
+            )
         return 0, None
 
     def _path(self, step):

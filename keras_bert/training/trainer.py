@@ -1,4 +1,4 @@
-"""Training under any strategy of `tf.distribute`: one loop for one device, several, and several hosts."""
+"""Training under any strategy of `tf.distribute`: one loop for one device, several, several hosts."""
 
 import contextlib
 import resource
