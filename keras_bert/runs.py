@@ -39,10 +39,10 @@ HELD_OUT_MASKING_RATE = 0.15  # Devlin et al. 2018, section 3.1
 def pretrain(recipe):
     """Runs a recipe from text to a SavedModel that fills masks; goes on where it was interrupted.
 
-    Writes into `recipe.workdir`: recipe.json, the tokenizer, states/, logs/ (TensorBoard), history.json,
-    loss.png, model.keras, saved_model/<version>/ and, last, report.json. A run that has its report is
-    finished: the report is returned. On several hosts all of them call it, with one `workdir` that they
-    share; the chief writes.
+    Writes into `recipe.workdir`: recipe.json, the tokenizer, states/, logs/ (TensorBoard),
+    history.json, loss.png, model.keras, saved_model/<version>/ and, last, report.json. A run that has
+    its report is finished: the report is returned. On several hosts all of them call it, with one
+    `workdir` that they share; the chief writes.
 
     Returns:
         The report, a dict: held-out figures, the unigram entropy of the same targets, filled masks.
