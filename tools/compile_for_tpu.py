@@ -46,9 +46,9 @@ def phases(recipe):
 
 def batch_spec(recipe, max_length, max_predictions, rows):
     """Shapes of a replica's batch: those that the recipe's examples have, whatever the text."""
-    sentences = np.arange(0, 4 * 2 * max_length, 4)
-    documents = np.arange(0, len(sentences), 4)
-    corpus = Corpus(np.full(sentences[-1], 5, "int32"), sentences, documents, characters=1)
+    tokens = np.full(8 * max_length, 5, "int32")  # in documents of two sentences of 4
+    sentences, documents = np.arange(0, len(tokens) + 1, 4), np.arange(0, 2 * max_length + 1, 2)
+    corpus = Corpus(tokens, sentences, documents, characters=1)
     data = PretrainingData(
         corpus,
         WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"]),
