@@ -84,6 +84,8 @@ def dry_run(recipe):
     folder = posixpath.join(recipe.workdir, "dry_run")
     strategy = make_strategy(recipe.strategy, recipe.tpu)
     if tf.io.gfile.exists(folder):
+        if recipe.strategy == "multi_worker":
+            raise ValueError(f"{folder} must not exist yet: what is in it is a dry run's. Remove it.")
         tf.io.gfile.rmtree(folder)
     recipe = dataclasses.replace(recipe, workdir=folder, dry_run=False)
     prepare_workdir(recipe)
@@ -94,6 +96,7 @@ def dry_run(recipe):
         first = dataclasses.replace(phase, start=0)
         run.trainer = run.make_trainer(states)
         run.trainer.fit(first.training_batches, 1, 1)
+        run.trainer.wait_for_all()  # the chief saves
         run.trainer = run.make_trainer(states)  # with another's restored state
         if run.trainer.restore() != 1:
             raise RuntimeError(f"The state of step 1 must be found again in {states}. Received: none.")
@@ -114,7 +117,9 @@ def dry_run(recipe):
                 "held_out_loss": figures["loss"],
             }
         )
-    tf.io.gfile.rmtree(folder)
+    run.trainer.wait_for_all()
+    if run.trainer.is_chief:
+        tf.io.gfile.rmtree(folder)
     return reports
 
 

@@ -273,18 +273,19 @@ def assert_same_figures(history, expected):
             assert row[name] == other[name], name
 
 
-def test_sigterm_saves_at_the_next_step(tmp_path):
-    """In the middle of an epoch: its figures, too, are those of the run that was not asked to stop."""
+@pytest.mark.parametrize(("batch", "saved"), [(5, 7), (8, 10)])
+def test_sigterm_saves_at_the_next_step(tmp_path, batch, saved):
+    """In the middle of an epoch and at its end: all figures are those of a run that nobody stopped."""
     make = training_run.make_batches([[4, 4]])
     whole = toy_trainer().fit(make, 20, 10, training_run.evaluation(make))
     before = signal.getsignal(signal.SIGTERM)
     trainer = toy_trainer(state_dir=str(tmp_path))
     ask = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: batch == 5 and os.kill(os.getpid(), signal.SIGTERM)
+        on_train_batch_end=lambda index, logs: index == batch and os.kill(os.getpid(), signal.SIGTERM)
     )
-    with pytest.raises(Interrupted, match="step 7"):
+    with pytest.raises(Interrupted, match=f"step {saved}"):
         trainer.fit(make, 20, 10, training_run.evaluation(make), [ask])
-    assert trainer.state.saved_steps() == [7]
+    assert trainer.state.saved_steps() == [saved]
     assert signal.getsignal(signal.SIGTERM) is before
     trainer = toy_trainer(state_dir=str(tmp_path))
     assert_same_figures(trainer.fit(make, 20, 10, training_run.evaluation(make)), whole)

@@ -99,6 +99,7 @@ class Trainer:
         self.step_losses = np.zeros(0)  # of each step of the last call
         self._done = None  # steps; known when the state was looked for
         self._skipped = 0  # in a row
+        self._asked_to_stop = False
         self._epoch_sums = {}
         self._train_call = tf.function(self._steps, autograph=False)
         self._evaluate_call = tf.function(self._evaluate_batch, autograph=False)
@@ -203,6 +204,9 @@ class Trainer:
                 self.history.append({"step": self._done, **_numbers(logs)})
                 self._epoch_sums = {}
                 self.save()
+                if self._asked_to_stop:
+                    callbacks.on_train_end(logs)
+                    raise self._interrupted()
                 if self.model.stop_training:
                     break
             callbacks.on_train_end(logs)
@@ -301,9 +305,10 @@ class Trainer:
             logs = _means(self._epoch_sums)
             logs["tokens_per_second"] = tokens / (time.perf_counter() - start)
             callbacks.on_train_batch_end(last, logs)
-            if report["stop"].any():
+            self._asked_to_stop = bool(report["stop"].any())
+            if self._asked_to_stop and self._done < end:  # else the epoch is ended first
                 self.save()
-                raise Interrupted(f"Stopped at step {self._done:,} as asked to.")
+                raise self._interrupted()
             if self.model.stop_training:
                 break
         logs["peak_memory_gib"] = _peak_memory() / 2**30
@@ -346,6 +351,9 @@ class Trainer:
                     f"{self.step_losses[index]} at step {step:,}{examples}, after {self._skipped - 1} "
                     f"skipped steps. {self._last_good()}"
                 )
+
+    def _interrupted(self):
+        return Interrupted(f"Stopped at step {self._done:,} as asked to.")
 
     def _last_good(self):
         steps = self.state.saved_steps() if self.state else []
