@@ -33,6 +33,7 @@ setup(
     ],
     extras_require={
         "test": ["hypothesis", "pytest", "ruff", "scipy", "sentencepiece"],
-        "benchmark": ["transformers<5", "torch"],  # the peers of `tools/benchmark.py text`
+        "benchmark": ["transformers<5", "torch"],  # peers of `tools/benchmark.py`
+        "tpu-check": ["jax", "libtpu"],  # the compiler behind `tools/compile_for_tpu.py`
     },
 )

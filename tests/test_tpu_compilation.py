@@ -1,6 +1,7 @@
 """keras_bert.training.compilation and tools/compile_for_tpu.py: each recipe's step is one program."""
 
 import dataclasses
+import gc
 import importlib.util
 import subprocess
 import sys
@@ -70,9 +71,12 @@ def toy_recipe(**options):
     return PretrainRecipe(**options)
 
 
-def hlo_of(tool, recipe, rows, length, predictions=None):
-    spec = tool.batch_spec(recipe, length, predictions, rows)
-    return compile_step(tool.make_step(recipe), spec)("hlo")
+@pytest.fixture
+def _room_for_the_next():
+    """Frees models with their optimizers' moments: they are gigabytes, and in reference cycles."""
+    yield
+    keras.backend.clear_session()
+    gc.collect()
 
 
 @pytest.mark.parametrize(
@@ -80,26 +84,27 @@ def hlo_of(tool, recipe, rows, length, predictions=None):
 )
 def test_every_form_is_one_static_program(tool, form):
     recipe = toy_recipe(**{**FORMS, **LONG_FORMS}[form])
-    text = hlo_of(tool, recipe, 4, 16)
+    text = compile_step(tool.make_step(recipe), tool.batch_spec(recipe, 16, None, 4))("hlo")
     check_hlo(text)
     # Every matrix product of two layers, forward and backward, in the precision asked for.
     assert count_instructions(text, "dot") >= 3 * 6 * 2
-    assert ("bf16[64,128]" in text) == (recipe.dtype == "mixed_bfloat16")
+    assert ("bf16[" in text) == (recipe.dtype == "mixed_bfloat16")
     # A loop over micro-batches, and no other.
     assert count_instructions(text, "while") == (recipe.accumulate > 1)
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("_room_for_the_next")
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_is_one_static_program(tool, path):
     recipe = read_recipe(PretrainRecipe, path)
     # what it starts from is not here; small recipes are for one device
     changes = {"layout": "dense", "init_from": None, "new_entries": 0}
     recipe = dataclasses.replace(recipe, **changes)
+    step = tool.make_step(recipe)
     for length, predictions, batch_size in tool.phases(recipe):
         rows = max(batch_size // CHIPS, recipe.accumulate)
-        check_hlo(hlo_of(tool, recipe, rows, length, predictions))
-        keras.backend.clear_session()
+        check_hlo(compile_step(step, tool.batch_spec(recipe, length, predictions, rows))("hlo"))
 
 
 def test_recipes_have_the_phases_of_their_runs(tool):
@@ -177,10 +182,7 @@ def test_the_tool_refuses(tool, flags, message):
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is not None, reason="jax is here")
 def test_a_missing_compiler_is_named(tool):
-    with pytest.raises(
-        ValueError,
-        match="must have jax and libtpu. Received: .*: ModuleNotFoundError: No module named 'jax'",
-    ):
+    with pytest.raises(ValueError, match="must have jax and libtpu. Received: exit code 1 .*'jax'"):
         tool.compile_for_tpu(b"", "v5e:2x2", sys.executable)
 
 

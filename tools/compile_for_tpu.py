@@ -86,8 +86,11 @@ def compile_for_tpu(program, topology, python):
         command = [python, str(script), file.name, "--topology", topology]
         run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
-        reason = run.stderr.strip().splitlines()[-1]
-        raise ValueError(f"`--python` must have jax and libtpu. Received: {python}: {reason}")
+        lines = run.stderr.strip().splitlines() or ["no message"]
+        raise ValueError(
+            "`--python` must compile the program; it must have jax and libtpu. "
+            f"Received: exit code {run.returncode} of {python}: {lines[-1]}"
+        )
     return json.loads(run.stdout.splitlines()[-1])
 
 
@@ -127,15 +130,17 @@ def main(argv=None):
             )
         # a recipe for TPUs, with what is asked of those
         recipe = dataclasses.replace(recipe, strategy="tpu", tpu="local")
-        for length, predictions, batch_size in phases(recipe):
+        for _, _, batch_size in phases(recipe):
             if options.chips < 1 or batch_size % options.chips:
                 raise ValueError(
                     "`--chips` must divide the batch. "
                     f"Received: {options.chips} chips, {batch_size} rows."
                 )
+        step = make_step(recipe)
+        for length, predictions, batch_size in phases(recipe):
             rows = batch_size // options.chips
             print(f"{rows} rows of {length} tokens a core: ", end="", flush=True)
-            program = compile_step(make_step(recipe), batch_spec(recipe, length, predictions, rows))
+            program = compile_step(step, batch_spec(recipe, length, predictions, rows))
             check_hlo(program("hlo"))
             sizes = compile_for_tpu(program("hlo_serialized"), options.topology, options.python)
             print(report(sizes, options.topology), flush=True)
