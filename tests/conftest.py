@@ -6,8 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-
-from keras_bert.config import EncoderConfig
+import training_run
 
 # Two devices, so that a MirroredStrategy has something to mirror; nobody else looks at the second.
 tf.config.set_logical_device_configuration(
@@ -21,15 +20,7 @@ VOCAB, ROWS, LENGTH, PREDICTIONS = 23, 3, 7, 2
 @pytest.fixture(scope="session")
 def toy_config():
     """Small enough for finite differences, with dropout on."""
-    return EncoderConfig(
-        vocab_size=VOCAB,
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=12,
-        max_position_embeddings=10,
-        initializer_range=0.5,  # large: a mistake anywhere shows in the output
-    )
+    return training_run.toy_config(dropout=0.1)
 
 
 @pytest.fixture(scope="session")

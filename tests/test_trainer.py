@@ -321,6 +321,7 @@ def test_the_death_of_a_worker_ends_the_others(tmp_path, victim):
         assert processes[0].poll() is None, (tmp_path / "run" / "log_0.txt").read_text()[-2000:]
         time.sleep(0.05)
     processes[victim].kill()
+    processes[victim].wait()
     assert processes[1 - victim].wait(timeout=240) != 0
     if victim == 1:
         log = (tmp_path / "run" / f"log_{1 - victim}.txt").read_text()

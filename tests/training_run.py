@@ -48,7 +48,7 @@ def toy_config(dropout):
         num_attention_heads=2,
         intermediate_size=12,
         max_position_embeddings=10,
-        initializer_range=0.5,
+        initializer_range=0.5,  # large: a mistake anywhere shows in the output
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
     )
