@@ -119,7 +119,7 @@ class TrainStep:
         """All-reduced gradients of the trainable variables, and the report of the step."""
         context = tf.distribute.get_replica_context()
         x, y, shares, totals = self._shares(batch)
-        seed = fold(self.seed, step, _replica_id(context))
+        seed = fold(self.seed, step, tf.cast(context.replica_id_in_sync_group, tf.int32))
         scale = None if self.scaling is None else tf.identity(self.scaling.dynamic_scale)
 
         forward_backward = self._forward_backward
@@ -227,8 +227,3 @@ class TrainStep:
         return tf.nest.map_structure(
             lambda value: self.strategy.experimental_local_results(value)[0], report
         )
-
-
-def _replica_id(context):
-    replica = context.replica_id_in_sync_group
-    return tf.cast(replica, tf.int32)
