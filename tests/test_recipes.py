@@ -94,7 +94,10 @@ def test_help_documents_every_setting():
         ({"strategy": "two"}, "`strategy` must be 'none' or 'mirrored'"),
         ({"objective": "none"}, "`objective` must be 'next_sentence' or"),
         ({"num_hidden_groups": 3}, "num_hidden_groups=3, num_hidden_layers=2"),
-        ({"schedule": "cosine", "decay_power": 2.0}, "power=2.0, shape='cosine'"),
+        ({"warmup_steps": 2500}, "below `steps`.*warmup_steps=2500, steps=2500"),
+        ({"warmup_steps": -1}, "warmup_steps=-1"),
+        ({"schedule": "cosine", "decay_power": 2.0}, "decay_power=2.0, schedule=cosine"),
+        ({"schedule": "polynomial", "decay_power": 0.0}, "`decay_power` must be positive"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, words):
