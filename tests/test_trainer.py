@@ -229,11 +229,16 @@ class Killer:
 
     def until_it_ends(self):
         while True:
+            before = self.lines()
             processes = start(**self.options, workers=self.workers)
             if self.left and self.wait_for_steps(self.random.randint(0, 2), processes):
                 time.sleep(self.random.uniform(0, 0.3))  # also while a state is being written
                 victim = self.random.choice(processes)
                 victim.send_signal(self.random.choice(self.signals))
+                if self.lines() == before:
+                    # perhaps it never joined, and the others would wait for it to be started again
+                    for process in processes:
+                        process.kill()
                 self.kills, self.left = self.kills + 1, self.left - 1
                 codes = [process.wait(timeout=120) for process in processes]
                 assert 0 not in codes, codes
