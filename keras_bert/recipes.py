@@ -200,16 +200,6 @@ class PretrainRecipe:
             raise ValueError(f"`seed` must lie in [0, 2**32). Received: {self.seed}.")
         if not self.learning_rate > 0:
             raise ValueError(f"`learning_rate` must be positive. Received: {self.learning_rate}.")
-        if not 0 <= self.warmup_steps < self.steps:
-            raise ValueError(
-                "`warmup_steps` must be at least 0 and below `steps`. "
-                f"Received: warmup_steps={self.warmup_steps}, steps={self.steps}."
-            )
-        if not self.decay_power > 0 or (self.decay_power != 1 and self.schedule != "polynomial"):
-            raise ValueError(
-                "`decay_power` must be positive, and 1 where `schedule` is not polynomial. "
-                f"Received: decay_power={self.decay_power}, schedule={self.schedule}."
-            )
         if self.global_clipnorm < 0:
             raise ValueError(
                 f"`global_clipnorm` must not be negative. Received: {self.global_clipnorm}."
@@ -236,6 +226,7 @@ class PretrainRecipe:
         if self.data_service and not self.records:
             raise ValueError("`data_service` must come with `records`. Received: no records.")
         keras.dtype_policies.get(self.dtype)
+        self.make_schedule()
 
     def _check_lengths(self):
         if self.init_from:

@@ -96,7 +96,7 @@ def test_help_documents_every_setting():
         ({"num_hidden_groups": 3}, "num_hidden_groups=3, num_hidden_layers=2"),
         ({"warmup_steps": 2500}, "below `steps`.*warmup_steps=2500, steps=2500"),
         ({"warmup_steps": -1}, "warmup_steps=-1"),
-        ({"schedule": "cosine", "decay_power": 2.0}, "decay_power=2.0, schedule=cosine"),
+        ({"schedule": "cosine", "decay_power": 2.0}, "decay_power=2.0, schedule='cosine'"),
         ({"schedule": "polynomial", "decay_power": 0.0}, "`decay_power` must be positive"),
     ],
 )

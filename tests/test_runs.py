@@ -583,7 +583,7 @@ def test_records_may_bring_a_longer_vocabulary(recipe, report, tmp_path):
         (["--strategy", "multi_worker"], "TF_CONFIG"),
         (["--max-length", "600"], "max_length=600, bert_tiny has 512"),
         (["--save-every", "3"], "save_every=3, steps=4"),
-        (["--warmup-steps", "9"], "warmup_steps=9, total_steps=4"),
+        (["--warmup-steps", "9"], "warmup_steps=9, steps=4"),
         (["--dtype", "float7"], "float7"),
         (["--seed", "-1"], "seed.*Received: -1"),
         (["--held-out-every", "100"], "held_out split.*--held-out-every"),

@@ -11,28 +11,28 @@ from keras_bert.training.schedules import WarmupDecay
 
 SETTINGS = [
     {},
-    {"shape": "cosine"},
-    {"shape": "polynomial", "power": 2.5},
-    {"shape": "polynomial", "power": 0.5, "end_rate": 0.25},
-    {"shape": "cosine", "end_rate": 0.125},
+    {"schedule": "cosine"},
+    {"schedule": "polynomial", "decay_power": 2.5},
+    {"schedule": "polynomial", "decay_power": 0.5, "end_rate": 0.25},
+    {"schedule": "cosine", "end_rate": 0.125},
     {"end_rate": 2.0},
 ]
 
 
-def plain_rate(step, peak, warmup_steps, total_steps, shape="linear", power=1.0, end_rate=0.0):
+def plain_rate(step, peak, warmup_steps, steps, schedule="linear", decay_power=1.0, end_rate=0.0):
     """The rate of a step, in Python's integers and double precision."""
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
-    done = min(1, (step - warmup_steps) / (total_steps - warmup_steps))
-    if shape == "cosine":
+    done = min(1, (step - warmup_steps) / (steps - warmup_steps))
+    if schedule == "cosine":
         return end_rate + (peak - end_rate) * (1 + math.cos(math.pi * done)) / 2
-    return end_rate + (peak - end_rate) * (1 - done) ** power
+    return end_rate + (peak - end_rate) * (1 - done) ** decay_power
 
 
 @pytest.mark.parametrize("options", SETTINGS)
 @pytest.mark.parametrize("warmup_steps", [0, 1, 4])
 def test_rates_follow_the_formulas(options, warmup_steps):
-    settings = {"peak": 2.0, "warmup_steps": warmup_steps, "total_steps": 12, **options}
+    settings = {"peak": 2.0, "warmup_steps": warmup_steps, "steps": 12, **options}
     schedule = WarmupDecay(**settings)
     rates = [float(schedule(step)) for step in range(15)]
     expected = [plain_rate(step, **settings) for step in range(15)]
@@ -42,7 +42,7 @@ def test_rates_follow_the_formulas(options, warmup_steps):
 
 
 def test_linear_by_hand():
-    schedule = WarmupDecay(2.0, warmup_steps=4, total_steps=12)
+    schedule = WarmupDecay(2.0, warmup_steps=4, steps=12)
     rates = [float(schedule(step)) for step in range(14)]
     np.testing.assert_allclose(rates[:5], [0.5, 1.0, 1.5, 2.0, 2.0])
     np.testing.assert_allclose(rates[4:], [2, 1.75, 1.5, 1.25, 1, 0.75, 0.5, 0.25, 0, 0])
@@ -52,7 +52,7 @@ def test_linear_by_hand():
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])
 @pytest.mark.parametrize("jit", [False, True])
 def test_compiled_steps_of_any_integer_type(options, dtype, jit):
-    settings = {"peak": 2.0, "warmup_steps": 3, "total_steps": 7, **options}
+    settings = {"peak": 2.0, "warmup_steps": 3, "steps": 7, **options}
     rate = tf.function(WarmupDecay(**settings), jit_compile=jit)
     for step in (0, 2, 3, 5, 7, 2**31 - 1):
         found = rate(tf.constant(step, dtype))
@@ -64,7 +64,7 @@ def test_compiled_steps_of_any_integer_type(options, dtype, jit):
 def test_steps_beyond_what_float32_counts(options):
     """2**24 + 1 has no float32; neither have most numbers of a run of 2**40 steps."""
     for total in (2**24 + 4, 2**40):
-        settings = {"peak": 1.0, "warmup_steps": 10, "total_steps": total, **options}
+        settings = {"peak": 1.0, "warmup_steps": 10, "steps": total, **options}
         settings["end_rate"] = min(settings.get("end_rate", 0.0), 0.5)
         schedule = WarmupDecay(**settings)
         for step in (2**24 - 1, 2**24 + 1, total - 3, total - 1, total, total + 1):
@@ -73,8 +73,8 @@ def test_steps_beyond_what_float32_counts(options):
             share = {
                 "linear": left,
                 "cosine": math.sin(math.pi / 2 * left) ** 2,
-                "polynomial": left ** settings.get("power", 1.0),
-            }[settings.get("shape", "linear")]
+                "polynomial": left ** settings.get("decay_power", 1.0),
+            }[settings.get("schedule", "linear")]
             expected = settings["end_rate"] + (1 - settings["end_rate"]) * share
             np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=f"{settings}, {step}")
     rising = WarmupDecay(1.0, 2**40, 2**41)
@@ -108,11 +108,11 @@ def test_configs_come_back(options):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ((1.0, 5, 5), "warmup_steps=5, total_steps=5"),
-        ((1.0, -1, 5), "warmup_steps=-1, total_steps=5"),
+        ((1.0, 5, 5), "warmup_steps=5, steps=5"),
+        ((1.0, -1, 5), "warmup_steps=-1, steps=5"),
         ((1.0, 1, 5, "cos"), "one of linear, cosine, polynomial. Received: 'cos'"),
-        ((1.0, 1, 5, "polynomial", 0.0), "must be positive.* Received: power=0.0"),
-        ((1.0, 1, 5, "linear", 2.0), "polynomial. Received: power=2.0, shape='linear'"),
+        ((1.0, 1, 5, "polynomial", 0.0), "must be positive.* Received: decay_power=0.0"),
+        ((1.0, 1, 5, "linear", 2.0), "polynomial. Received: decay_power=2.0, schedule='linear'"),
         ((1.0, 1, 5, "linear", 1.0, 1.5), "between 0 and `peak`. Received: end_rate=1.5, peak=1.0"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from typing import Literal, get_args
 
 import tensorflow as tf
@@ -34,7 +35,9 @@ def make_strategy(name, tpu=None):
     if name == "mirrored":
         return tf.distribute.MirroredStrategy()
     if name == "multi_worker":
-        _check_cluster(os.environ.get("TF_CONFIG"))
+        hosts = _cluster_size(os.environ.get("TF_CONFIG"))
+        # It returns when all have joined: a host that is missing must not look like a slow start.
+        print(f"Waiting until all {hosts} hosts of TF_CONFIG are here.", file=sys.stderr, flush=True)
         return tf.distribute.MultiWorkerMirroredStrategy()
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)
     if tpu != "local":
@@ -43,8 +46,8 @@ def make_strategy(name, tpu=None):
     return tf.distribute.TPUStrategy(resolver)
 
 
-def _check_cluster(text):
-    """TensorFlow would take a TF_CONFIG that is missing for a cluster of one."""
+def _cluster_size(text):
+    """Hosts in a TF_CONFIG; TensorFlow would take one that is missing for a cluster of one."""
     example = (
         '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
     )
@@ -59,3 +62,4 @@ def _check_cluster(text):
             'Strategy "multi_worker" needs TF_CONFIG in the environment of each host: all addresses, '
             f"and which one this host is, as in {example}. Received: {text!r}."
         )
+    return sum(len(hosts.get(job, ())) for job in ("chief", "worker"))

@@ -5,50 +5,52 @@ import math
 import keras
 from keras import ops
 
-SHAPES = ("linear", "cosine", "polynomial")
+SCHEDULES = ("linear", "cosine", "polynomial")
 
 
 @keras.saving.register_keras_serializable(package="keras_bert")
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Rises linearly from 0 to the peak, then falls to `end_rate` at `total_steps`, and stays there.
+    """Rises linearly from 0 to the peak, then falls to `end_rate` at `steps`, and stays there.
 
     The step numbered 0 already moves: rate(step) = peak * (step + 1) / warmup_steps while warming up.
     Of what lies between peak and `end_rate`, step s of the fall has the share
 
-        linear      u            where u = (total_steps - s) / (total_steps - warmup_steps)
+        linear      u            where u = (steps - s) / (steps - warmup_steps)
         cosine      (1 + cos(pi * (1 - u))) / 2
-        polynomial  u ** power
+        polynomial  u ** decay_power
 
     Steps are counted in integers: float32 has no number for step 16,777,217.
 
     Args:
         peak: Highest rate.
         warmup_steps: Steps until the peak.
-        total_steps: Steps until `end_rate`; must be larger than `warmup_steps`.
-        shape: "linear" (BERT), "cosine" or "polynomial".
-        power: Exponent of the polynomial shape.
-        end_rate: Rate from `total_steps` on.
+        steps: Steps until `end_rate`; must be larger than `warmup_steps`.
+        schedule: "linear" (BERT), "cosine" or "polynomial".
+        decay_power: Exponent of the polynomial schedule.
+        end_rate: Rate from `steps` on.
 
     Example:
 
-    >>> schedule = WarmupDecay(1e-3, warmup_steps=2, total_steps=6)
+    >>> schedule = WarmupDecay(1e-3, warmup_steps=2, steps=6)
     >>> [round(float(schedule(step)), 6) for step in range(7)]
     [0.0005, 0.001, 0.001, 0.00075, 0.0005, 0.00025, 0.0]
     """
 
-    def __init__(self, peak, warmup_steps, total_steps, shape="linear", power=1.0, end_rate=0.0):
+    def __init__(self, peak, warmup_steps, steps, schedule="linear", decay_power=1.0, end_rate=0.0):
         super().__init__()
-        if not 0 <= warmup_steps < total_steps:
+        if not 0 <= warmup_steps < steps:
             raise ValueError(
-                "`warmup_steps` must be at least 0 and below `total_steps`. "
-                f"Received: warmup_steps={warmup_steps}, total_steps={total_steps}."
+                "`warmup_steps` must be at least 0 and below `steps`. "
+                f"Received: warmup_steps={warmup_steps}, steps={steps}."
             )
-        if shape not in SHAPES:
-            raise ValueError(f"`shape` must be one of {', '.join(SHAPES)}. Received: {shape!r}.")
-        if not power > 0 or (power != 1 and shape != "polynomial"):
+        if schedule not in SCHEDULES:
             raise ValueError(
-                "`power` must be positive, and 1 unless the shape is polynomial. "
-                f"Received: power={power}, shape={shape!r}."
+                f"`schedule` must be one of {', '.join(SCHEDULES)}. Received: {schedule!r}."
+            )
+        if not decay_power > 0 or (decay_power != 1 and schedule != "polynomial"):
+            raise ValueError(
+                "`decay_power` must be positive, and 1 unless the schedule is polynomial. "
+                f"Received: decay_power={decay_power}, schedule={schedule!r}."
             )
         if not 0 <= end_rate <= peak:
             raise ValueError(
@@ -56,21 +58,21 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
             )
         self.peak = peak
         self.warmup_steps = warmup_steps
-        self.total_steps = total_steps
-        self.shape = shape
-        self.power = power
+        self.steps = steps
+        self.schedule = schedule
+        self.decay_power = decay_power
         self.end_rate = end_rate
 
     def __call__(self, step):
         step = ops.cast(step, "int64")
-        fall = self.total_steps - self.warmup_steps
-        left = ops.clip(self.total_steps - step, 0, fall)
+        fall = self.steps - self.warmup_steps
+        left = ops.clip(self.steps - step, 0, fall)
         share = ops.cast(left, "float32") / fall
-        if self.shape == "cosine":
+        if self.schedule == "cosine":
             # the same as half of 1 + cos, without cancellation near the end
             share = ops.square(ops.sin(math.pi / 2 * share))
-        elif self.shape == "polynomial":
-            share = ops.power(share, self.power)
+        elif self.schedule == "polynomial":
+            share = ops.power(share, self.decay_power)
         falling = self.end_rate + (self.peak - self.end_rate) * share
         if not self.warmup_steps:
             return falling
@@ -82,8 +84,8 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         return {
             "peak": self.peak,
             "warmup_steps": self.warmup_steps,
-            "total_steps": self.total_steps,
-            "shape": self.shape,
-            "power": self.power,
+            "steps": self.steps,
+            "schedule": self.schedule,
+            "decay_power": self.decay_power,
             "end_rate": self.end_rate,
         }
