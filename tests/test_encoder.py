@@ -1,6 +1,7 @@
 """keras_bert.models.encoder and the layers below, against the numpy reference."""
 
 import dataclasses
+import functools
 
 import keras
 import numpy as np
@@ -135,6 +136,34 @@ def test_layouts_share_dropout_and_seeds_decide_it(toy_config, toy_batch):
     np.testing.assert_array_equal(states("dense", seed=1), states("dense"))  # not training
 
 
+@pytest.mark.parametrize("variant", ["bert", "no segments, no pooler", "factorised, one shared block"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_selected_states_are_those_of_all(toy_config, toy_batch, layout, variant):
+    """The masks of dropout too; positions repeated, out of order, or in padding."""
+    config = dataclasses.replace(toy_config, **VARIANTS[variant])
+    model, x = scramble(BertEncoder(config, layout)), encoder_input(toy_batch)
+    positions = np.array([[3, 0, 3, 6], [1, 2, 0, 0], [4, 1, 0, 0]], "int32")
+    for options in ({}, {"training": True, "seed": 1}):
+        full = model(x, **options)
+        some = model(x, positions=positions, **options)
+        expected = np.take_along_axis(full["sequence_output"].numpy(), positions[..., None], 1)
+        np.testing.assert_allclose(some["sequence_output"], expected, atol=1e-5)
+        np.testing.assert_allclose(some["pooled_output"], full["pooled_output"], atol=1e-5)
+    padding = model(x, positions=np.full((3, 1), LENGTH - 1, "int32"))["sequence_output"]
+    assert np.isfinite(padding.numpy()).all()
+
+
+def test_the_last_block_computes_selected_states_alone(toy_config, toy_batch):
+    """Rows of its feed-forward products: one for each selected token and one for the first."""
+    config = dataclasses.replace(toy_config, num_hidden_layers=1)
+    model, x = BertEncoder(config), encoder_input(toy_batch)
+    positions = np.ones((len(x["token_ids"]), 2), "int32")
+    for options, tokens in (({}, LENGTH), ({"positions": positions}, 3)):
+        graph = tf.function(functools.partial(model, **options)).get_concrete_function(x).graph
+        shapes = [tuple(op.outputs[0].shape) for op in graph.get_operations() if op.type == "MatMul"]
+        assert (len(positions) * tokens, config.intermediate_size) in shapes
+
+
 def test_layers_of_one_block_drop_different_units(toy_config, toy_batch):
     """Shared weights must not share masks: layer 2 of an ALBERT draws anew."""
     one = dataclasses.replace(toy_config, num_hidden_groups=1)
@@ -142,7 +171,12 @@ def test_layers_of_one_block_drop_different_units(toy_config, toy_batch):
     seeds = []
     block = model.blocks[0]
     call = block.call
-    block.call = lambda states, layout, seed: seeds.append(int(seed)) or call(states, layout, seed)
+
+    def spy(states, seed, **options):
+        seeds.append(int(seed))
+        return call(states, seed=seed, **options)
+
+    block.call = spy
     model(encoder_input(toy_batch), training=True, seed=4)
     assert len(set(seeds)) == 2
 

@@ -11,15 +11,14 @@ from keras_bert.metrics import sparse_accuracy
 
 RNG = np.random.default_rng(0)
 STATES = RNG.normal(size=(2, 5, 4)).astype("float32")
-POSITIONS = np.array([[1, 4, 0], [2, 0, 0]], "int32")
 TABLE = RNG.normal(size=(7, 4)).astype("float32")
 
 
 def test_logits_match_a_plain_loop():
     head = MaskedLMHead(activation="tanh")
-    logits = head(STATES, POSITIONS, TABLE).numpy()
-    for (b, p), position in np.ndenumerate(POSITIONS):
-        x = np.tanh(STATES[b, position] @ head.dense.kernel.numpy())
+    logits = head(STATES, TABLE).numpy()
+    for b, p in np.ndindex(2, 5):
+        x = np.tanh(STATES[b, p] @ head.dense.kernel.numpy())
         x = (x - x.mean()) / x.std()
         np.testing.assert_allclose(logits[b, p], TABLE @ x, atol=1e-5)
 
@@ -38,7 +37,7 @@ def test_products_have_the_gradients_of_a_matrix_product():
 
 def test_the_bias_starts_at_log_frequencies():
     head = MaskedLMHead()
-    head.build(STATES.shape, POSITIONS.shape, TABLE.shape)
+    head.build(STATES.shape, TABLE.shape)
     head.start_from_counts([0, 9, 99, 0, 0, 0, 0])
     bias = head.bias.numpy()
     np.testing.assert_allclose(bias[1:3] - bias[0], np.log([10, 100]), rtol=1e-6)
@@ -48,7 +47,7 @@ def test_the_bias_starts_at_log_frequencies():
 def test_building_leaves_the_config_alone():
     head = MaskedLMHead(activation="relu", epsilon=1e-5)
     before = head.get_config()
-    head(STATES, POSITIONS, TABLE)
+    head(STATES, TABLE)
     assert MaskedLMHead.from_config(head.get_config()).get_config() == before
 
 

@@ -22,9 +22,9 @@ def add_and_norm(states, update, gamma, beta, seed, slots, rate, site, epsilon):
 class TransformerBlock(keras.layers.Layer):
     """norm(x + attention(x)), then norm(x + feed_forward(x)): BERT's post-norm order.
 
-    Shapes (N flat tokens, D width):
+    Shapes (N flat tokens, M of them selected or all, D width):
         states   (N, D)  float
-        returns  (N, D)  float
+        returns  (M, D)  float
 
     Args:
         num_heads: Attention heads; must divide D.
@@ -80,8 +80,11 @@ class TransformerBlock(keras.layers.Layer):
             layer.build((None, width))
         self.output_dense.build((None, self.intermediate_size))
 
-    def call(self, states, layout=None, seed=None):
-        x = self.attention(states, layout=layout, seed=seed)
+    def call(self, states, layout=None, seed=None, selected=None):
+        """New states of the `selected` tokens, a SelectedLayout; None: of all."""
+        x = self.attention(states, layout=layout, seed=seed, selected=selected)
+        if selected is not None:
+            states, layout = selected.select(states), selected
         states = self._add_and_norm(states, x, self.attention_norm, seed, layout, site=2)
         activation = (ACTIVATIONS if seed is None else FUSED_ACTIVATIONS)[self.activation]
         x = self.output_dense(activation(self.intermediate(states)))

@@ -10,15 +10,14 @@ from keras_bert.layers.embeddings import initializer
 
 @keras.saving.register_keras_serializable(package="keras_bert")
 class MaskedLMHead(keras.layers.Layer):
-    """Scores every word of the vocabulary at the masked positions of each row.
+    """Scores every word of the vocabulary for each masked token.
 
     The word table is an input, not an attribute: nothing to tie after loading.
 
-    Shapes (B rows, T tokens, P predictions, D width, E table width, V words):
-        states     (B, T, D)  float    encoder output
-        positions  (B, P)     int      token each prediction is for; pad with 0
-        table      (V, E)     float    word table
-        returns    (B, P, V)  float32  logits; give padded predictions weight 0
+    Shapes (B rows, P predictions, D width, E table width, V words):
+        states   (B, P, D)  float    encoder output at the masked tokens
+        table    (V, E)     float    word table
+        returns  (B, P, V)  float32  logits; give padded predictions weight 0
 
     Args:
         activation: Name of the nonlinearity after the dense layer, a key of `ACTIVATIONS`.
@@ -32,7 +31,7 @@ class MaskedLMHead(keras.layers.Layer):
         self.epsilon = epsilon
         self.initializer_range = initializer_range
 
-    def build(self, states_shape, positions_shape, table_shape):
+    def build(self, states_shape, table_shape):
         words, width = table_shape
         self.dense = keras.layers.Dense(
             width,
@@ -61,11 +60,9 @@ class MaskedLMHead(keras.layers.Layer):
         logs = np.log(np.asarray(counts, "float64") + 1)
         self.bias.assign(logs - logs.mean())
 
-    def call(self, states, positions, table):
-        rows, length, width = ops.shape(states)
-        predictions = ops.shape(positions)[1]
-        slots = positions + ops.arange(rows, dtype=positions.dtype)[:, None] * length
-        x = ops.take(ops.reshape(states, (-1, width)), ops.reshape(slots, (-1,)), axis=0)
+    def call(self, states, table):
+        rows, predictions, width = ops.shape(states)
+        x = ops.reshape(states, (-1, width))
         x = self.norm(self.dense(x))  # (B * P, E)
         logits = products(x, ops.cast(table, self.compute_dtype))  # (B * P, V)
         logits = ops.cast(logits, "float32") + self.bias

@@ -6,7 +6,8 @@ Dense layers and norms see flat states (N, D); only attention needs rows. A layo
           [a   dog -   - -]      flat, unpadded   [the cat sat a dog]             N = real tokens
 
 Both give the same states on real tokens. Dense has static shapes (XLA, TPU). Unpadded computes nothing
-on padding, but N changes from batch to batch.
+on padding, but N changes from batch to batch. Where only some tokens of each row matter, a
+`SelectedLayout` holds those.
 """
 
 from keras import ops
@@ -16,8 +17,9 @@ class DenseLayout:
     """Every slot of every row is a token: a reshape.
 
     Shapes (B rows, T slots, N = B * T):
-        padding_mask  (B, T)  bool or int, 1 = real token
-        slots         (N,)    int32, row * T + position of each flat token
+        padding_mask  (B, T)       bool or int, 1 = real token
+        positions     (1 or B, T)  int32, position of each slot in its row
+        slots         (N,)         int32, row * T + position of each flat token
     """
 
     supports_jit = True
@@ -25,6 +27,7 @@ class DenseLayout:
     def __init__(self, padding_mask):
         self.padding_mask = ops.cast(padding_mask, "bool")
         self.rows, self.length = ops.shape(padding_mask)
+        self.positions = ops.arange(self.length, dtype="int32")[None, :]
         self.slots = ops.arange(self.rows * self.length, dtype="int32")
 
     def to_flat(self, x):
@@ -56,6 +59,27 @@ class UnpaddedLayout(DenseLayout):
         """(N, ...) -> (B, T, ...), zero at padding"""
         slots = (self.rows * self.length, *x.shape[1:])
         return super().to_rows(ops.scatter(self.slots[:, None], x, slots))
+
+
+class SelectedLayout(DenseLayout):
+    """Some slots of each row of another layout, in any order, repeated or not.
+
+    Shapes (B rows, T slots of the other layout, P selected slots, N = B * P):
+        positions  (B, P)  int32, of each selected slot in its row
+        slots      (N,)    int32, row * T + position: the name that the token has there
+    """
+
+    def __init__(self, layout, positions):
+        self.source = layout
+        self.positions = ops.cast(positions, "int32")
+        self.rows, self.length = ops.shape(positions)
+        first_slots = ops.arange(self.rows, dtype="int32")[:, None] * layout.length
+        self.slots = ops.reshape(first_slots + self.positions, (-1,))
+
+    def select(self, x):
+        """Flat tokens of the other layout -> (N, ...)"""
+        rows = self.source.to_rows(x)
+        return ops.take(ops.reshape(rows, (-1, *rows.shape[2:])), self.slots, axis=0)
 
 
 LAYOUTS = {"dense": DenseLayout, "unpadded": UnpaddedLayout}

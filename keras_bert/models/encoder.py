@@ -9,7 +9,7 @@ from keras_bert.config import EncoderConfig
 from keras_bert.hashing import fold
 from keras_bert.layers.block import TransformerBlock
 from keras_bert.layers.embeddings import Embeddings, initializer
-from keras_bert.layers.layout import LAYOUTS
+from keras_bert.layers.layout import LAYOUTS, SelectedLayout
 from keras_bert.layers.remat import remat
 
 
@@ -17,16 +17,18 @@ from keras_bert.layers.remat import remat
 class BertEncoder(keras.Model):
     """Reads rows of tokens in both directions at once (Devlin et al. 2018).
 
-    Shapes (B rows, T tokens, D width):
+    Shapes (B rows, T tokens, P selected tokens, D width):
         inputs   a dict of
             token_ids        (B, T)  int32
             padding_mask     (B, T)  bool or int, 1 = real token
             segment_ids      (B, T)  int32, optional: absent means 0
+        positions  (B, P)  int32, optional: the tokens of each row whose states are wanted
         returns  a dict of
-            sequence_output  (B, T, D)
+            sequence_output  (B, T, D), or (B, P, D) with `positions`
             pooled_output    (B, D)  first token's state, through a dense tanh layer if `use_pooler`
 
-    States at padding are finite and mean nothing; they influence no other token.
+    States at padding are finite and mean nothing; they influence no other token. With `positions`, the
+    last block computes those states and the first token's alone, which saves most of its work.
 
     Args:
         config: An EncoderConfig.
@@ -113,7 +115,7 @@ class BertEncoder(keras.Model):
         self.dropout_seed.assign_add(1)
         return seed
 
-    def call(self, inputs, training=None, seed=None):
+    def call(self, inputs, training=None, seed=None, positions=None):
         for name in ("token_ids", "padding_mask"):
             if name not in inputs:
                 raise ValueError(f"`inputs` must hold `{name}`. Received: {sorted(inputs)}.")
@@ -129,18 +131,23 @@ class BertEncoder(keras.Model):
         states = self.embeddings(
             inputs["token_ids"], inputs.get("segment_ids"), layout=layout, seed=seed_of(0)
         )
+        selected = None
+        if positions is not None:
+            # the first token, which is pooled, in front
+            selected = SelectedLayout(layout, ops.pad(positions, ((0, 0), (1, 0))))
         layers = self.config.num_hidden_layers
         for index in range(layers):
             block = self.blocks[index * len(self.blocks) // layers]
-            apply = functools.partial(block, layout=layout)
+            is_last = index == layers - 1
+            apply = functools.partial(block, layout=layout, selected=selected if is_last else None)
             if self.remat and training:
                 apply = remat(apply)
             states = apply(states, seed=seed_of(1 + index))
-        rows = layout.to_rows(states)
+        rows = (selected or layout).to_rows(states)
         pooled = rows[:, 0]
         if self.pooler is not None:
             pooled = self.pooler(pooled)
-        return {"sequence_output": rows, "pooled_output": pooled}
+        return {"sequence_output": rows if selected is None else rows[:, 1:], "pooled_output": pooled}
 
     def get_config(self):
         own = {"config": self.config.to_dict(), "layout": self.layout}

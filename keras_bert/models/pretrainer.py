@@ -57,19 +57,15 @@ class BertPretrainer(BertModel):
             )
             self.sentence.build((None, config.hidden_size))
         table = encoder.embeddings.word_table
-        self.masked_lm.build((None, None, config.hidden_size), (None, None), table.shape)
+        self.masked_lm.build((None, None, config.hidden_size), table.shape)
         self.built = True
 
     def call(self, inputs, training=None, seed=None):
         if "mask_positions" not in inputs:
             raise ValueError(f"`inputs` must hold `mask_positions`. Received: {sorted(inputs)}.")
-        encoded = self.encoder(inputs, training=training, seed=seed)
-        words = self.masked_lm(
-            encoded["sequence_output"],
-            inputs["mask_positions"],
-            self.encoder.embeddings.word_table,
-        )
-        outputs = {"masked_lm": words}
+        encoded = self.encoder(inputs, training=training, seed=seed, positions=inputs["mask_positions"])
+        table = self.encoder.embeddings.word_table
+        outputs = {"masked_lm": self.masked_lm(encoded["sequence_output"], table)}
         if self.sentence is not None:
             outputs["sentence"] = ops.cast(self.sentence(encoded["pooled_output"]), "float32")
         return outputs
