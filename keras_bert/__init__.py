@@ -8,6 +8,12 @@ from keras_bert.data.record_data import RecordData as RecordData
 from keras_bert.models.encoder import BertEncoder as BertEncoder
 from keras_bert.models.pretrainer import BertPretrainer as BertPretrainer
 from keras_bert.models.resizing import resize_vocabulary as resize_vocabulary
+from keras_bert.models.task_models import BertClassifier as BertClassifier
+from keras_bert.models.task_models import BertDiscriminator as BertDiscriminator
+from keras_bert.models.task_models import BertMaskedLM as BertMaskedLM
+from keras_bert.models.task_models import BertMultipleChoice as BertMultipleChoice
+from keras_bert.models.task_models import BertQuestionAnswering as BertQuestionAnswering
+from keras_bert.models.task_models import BertTokenClassifier as BertTokenClassifier
 from keras_bert.serving import export_saved_model as export_saved_model
 from keras_bert.text.added_tokens import AddedToken as AddedToken
 from keras_bert.text.bytepair import BytePairTokenizer as BytePairTokenizer

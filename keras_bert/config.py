@@ -7,6 +7,17 @@ import typing
 
 from keras_bert.files import read_text, write_atomically
 
+# What the released families do not let a config choose: the nonlinearity of the dense layer between the
+# first token's state and a classifier, and that of the masked LM head (None: `hidden_act`).
+FAMILIES = {
+    "bert": ("tanh", None),
+    "roberta": ("tanh", "gelu"),
+    "xlm-roberta": ("tanh", "gelu"),
+    "camembert": ("tanh", "gelu"),
+    "albert": ("tanh", None),
+    "distilbert": ("relu", None),
+    "electra": ("gelu", "gelu"),
+}
 HIDDEN_ACTS = ("gelu", "gelu_new", "relu", "silu", "tanh")
 
 # The released sizes: Devlin et al. 2018, section 3 (base, large), and Turc et al. 2019,
@@ -34,7 +45,7 @@ class EncoderConfig:
     """Everything that fixes an encoder's weights and arithmetic; refused at birth when inconsistent.
 
     Fields are spelled, and mean, as in the `config.json` of Hugging Face's `transformers`; the last
-    five describe variants of BERT.
+    six describe variants of BERT.
 
     Args:
         vocab_size: Rows of the word table.
@@ -56,7 +67,9 @@ class EncoderConfig:
         num_hidden_groups: How many blocks have weights of their own; layers share them in equal
             runs (ALBERT: 1). None for `num_hidden_layers`.
         position_offset: First row of the position table in use (RoBERTa: pad id + 1 = 2).
-        use_pooler: Whether the first token's state passes a dense tanh layer.
+        use_pooler: Whether the first token's state passes a dense layer, `pooler_act` behind it.
+        model_type: The family, a key of `FAMILIES`: which library class a checkpoint is written for,
+            and the nonlinearities of its heads. Everything else is said by the other fields.
     """
 
     vocab_size: int = 30522
@@ -76,6 +89,7 @@ class EncoderConfig:
     num_hidden_groups: int | None = None
     position_offset: int = 0
     use_pooler: bool = True
+    model_type: str = "bert"
 
     def __post_init__(self):
         check_field_types(self)
@@ -116,6 +130,11 @@ class EncoderConfig:
                 f"`hidden_act` must be one of {', '.join(HIDDEN_ACTS)}. "
                 f"Received: {self.hidden_act!r}{_did_you_mean(self.hidden_act, HIDDEN_ACTS)}."
             )
+        if self.model_type not in FAMILIES:
+            raise ValueError(
+                f"`model_type` must be one of {', '.join(FAMILIES)}. "
+                f"Received: {self.model_type!r}{_did_you_mean(self.model_type, FAMILIES)}."
+            )
         if self.pad_token_id >= self.vocab_size:
             raise ValueError(
                 "`pad_token_id` must be below `vocab_size`. Received: "
@@ -136,6 +155,16 @@ class EncoderConfig:
     def groups(self):
         """Number of blocks with weights of their own."""
         return self.num_hidden_groups or self.num_hidden_layers
+
+    @property
+    def pooler_act(self):
+        """Nonlinearity of the pooler."""
+        return FAMILIES[self.model_type][0]
+
+    @property
+    def masked_lm_act(self):
+        """Nonlinearity of the masked LM head."""
+        return FAMILIES[self.model_type][1] or self.hidden_act
 
     @property
     def max_length(self):

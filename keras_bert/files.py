@@ -1,5 +1,6 @@
 """Reading and writing small files, local or remote (`gs://...`): whole, or not at all."""
 
+import json
 import os
 import uuid
 
@@ -24,6 +25,25 @@ def read_text(path, what="The file"):
             f"{what} must be UTF-8. "
             f"Received: {path} with {content[error.start : error.end]!r} at byte {error.start}."
         ) from None
+
+
+def read_json(path, kind=dict):
+    """What a JSON file holds: an object, as a dict, or what else `kind` says.
+
+    Raises:
+        ValueError: As `read_text` does, or when the file holds something else.
+    """
+    path = os.fspath(path)
+    try:
+        content = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"The file must be JSON. Received: {path}, {error}.") from None
+    if not isinstance(content, kind):
+        raise ValueError(
+            f"The JSON of the file must be a {kind.__name__}. "
+            f"Received: a {type(content).__name__} in {path}."
+        )
+    return content
 
 
 def write_atomically(path, content):

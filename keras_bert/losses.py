@@ -14,6 +14,30 @@ def sparse_cross_entropy(labels, logits):
     return ops.sparse_categorical_crossentropy(labels, ops.cast(logits, "float32"), from_logits=True)
 
 
+def binary_cross_entropy(labels, logits):
+    """Cross-entropy in nats of 0 and 1 under the logits of 1.
+
+    Shapes:
+        labels   (...)  int or float
+        logits   (...)  float
+        returns  (...)  float32
+    """
+    logits = ops.cast(logits, "float32")
+    # of the likelier sign: exp never overflows
+    return ops.softplus(-ops.abs(logits)) + ops.relu(logits) - logits * ops.cast(labels, "float32")
+
+
+def squared_error(labels, outputs):
+    """Square of the difference.
+
+    Shapes:
+        labels   (...)  int or float
+        outputs  (...)  float
+        returns  (...)  float32
+    """
+    return ops.square(ops.cast(outputs, "float32") - ops.cast(labels, "float32"))
+
+
 def weighted_mean(values, weights=None):
     """sum(values * weights) / sum(weights); 0, with finite gradients, where all weights are 0.
 

@@ -4,7 +4,7 @@ import posixpath
 
 import tensorflow as tf
 
-from keras_bert.models.base import check_vocabulary
+from keras_bert.models.loading import check_vocabulary
 
 
 def export_saved_model(model, tokenizer, base_dir):
@@ -23,7 +23,7 @@ def export_saved_model(model, tokenizer, base_dir):
     Raises:
         ValueError: When tokenizer and model disagree about the size of the vocabulary.
     """
-    check_vocabulary(tokenizer, model.config)
+    check_vocabulary(tokenizer, model.config, may_be_smaller=tokenizer is model.tokenizer)
     base_dir = str(base_dir)
     tf.io.gfile.makedirs(base_dir)
     taken = [name.rstrip("/") for name in tf.io.gfile.listdir(base_dir)]

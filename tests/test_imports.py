@@ -12,9 +12,10 @@ LEAVES = {"files", "hashing", "losses", "metrics"}
 MAY_IMPORT = {
     **{leaf: set() for leaf in LEAVES},
     "config": {"files"},
+    "modules": {"files"},
     "layers": {"hashing"},
-    "text": {"config", "files", "hashing"},
-    "checkpoints": {"config", "files"},
+    "text": {"config", "files", "hashing", "modules"},
+    "checkpoints": {"config", "files", "modules"},
     "training": {"config", "files", "hashing"},
     "data": {"config", "files", "hashing", "text"},
     "models": {"config", "files", "hashing", "layers", "losses", "metrics", "text", "checkpoints"},

@@ -1,4 +1,4 @@
-"""Heads that turn encoder states into word scores."""
+"""Heads of more than one layer, on the states of tokens."""
 
 import keras
 import numpy as np
@@ -74,6 +74,42 @@ class MaskedLMHead(keras.layers.Layer):
             "epsilon": self.epsilon,
             "initializer_range": self.initializer_range,
         }
+        return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable(package="keras_bert")
+class DiscriminatorHead(keras.layers.Layer):
+    """Scores every token as replaced or not (Clark et al. 2020, section 2).
+
+    Shapes (B rows, T tokens, D width):
+        states   (B, T, D)  float
+        returns  (B, T)     float32  logits
+
+    Args:
+        activation: Name of the nonlinearity after the first layer, a key of `ACTIVATIONS`.
+        initializer_range: Standard deviation of the initial kernels.
+    """
+
+    def __init__(self, activation="gelu", initializer_range=0.02, **kwargs):
+        super().__init__(**kwargs)
+        self.activation = activation
+        self.initializer_range = initializer_range
+
+    def build(self, states_shape):
+        start, width = initializer(self.initializer_range), states_shape[-1]
+        activation = ACTIVATIONS[self.activation]
+        self.dense, self.scores = (
+            keras.layers.Dense(units, act, kernel_initializer=start, dtype=self.dtype_policy, name=name)
+            for units, act, name in ((width, activation, "dense"), (1, None, "scores"))
+        )
+        for layer in (self.dense, self.scores):
+            layer.build((None, None, width))
+
+    def call(self, states):
+        return ops.cast(self.scores(self.dense(states))[..., 0], "float32")
+
+    def get_config(self):
+        own = {"activation": self.activation, "initializer_range": self.initializer_range}
         return {**super().get_config(), **own}
 
 

@@ -4,18 +4,10 @@ import keras
 from keras import ops
 
 from keras_bert.config import EncoderConfig
+from keras_bert.models.loading import PretrainedModel, check_vocabulary
 
 
-def check_vocabulary(tokenizer, config):
-    """Refuses a tokenizer that is not of this model: its ids would point at rows of other pieces."""
-    if tokenizer.vocabulary_size != config.vocab_size:
-        raise ValueError(
-            "The tokenizer must have one entry for each row of the model's word table. Received: "
-            f"{tokenizer.vocabulary_size} entries, {config.vocab_size} rows."
-        )
-
-
-class BertModel(keras.Model):
+class BertModel(PretrainedModel):
     """A model made of an encoder and heads, with losses and metrics of its own.
 
     Compiled without a `loss`, it minimises the sum of `element_figures`'s losses, each a mean over the
@@ -39,6 +31,12 @@ class BertModel(keras.Model):
         self.tokenizer = tokenizer
         self.figures = {}
 
+    output_name = "labels"  # what figures call an output that is not one of several in a dict
+
+    def named(self, value):
+        """Labels, weights or outputs as a dict."""
+        return value if isinstance(value, dict) else {self.output_name: value}
+
     def element_figures(self, name, labels, outputs):
         """Figures of the output `name`, one number for each element; "loss" is what training minimises.
 
@@ -49,8 +47,10 @@ class BertModel(keras.Model):
 
     def label_weights(self, y, sample_weight=None):
         """How much each element of each output counts, {name of the output: (...) float32}."""
+        y = self.named(y)
         if sample_weight is None:
             return {name: ops.ones_like(labels, "float32") for name, labels in y.items()}
+        sample_weight = self.named(sample_weight)
         missing = sorted(set(y) - set(sample_weight))
         if missing:
             raise ValueError(
@@ -72,6 +72,7 @@ class BertModel(keras.Model):
         Returns:
             {name: {"loss": (), another figure: (), ...}}
         """
+        y, y_pred = self.named(y), self.named(y_pred)
         missing = sorted(set(y_pred) - set(y))
         if missing:
             raise ValueError(

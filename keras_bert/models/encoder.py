@@ -7,14 +7,16 @@ from keras import ops
 
 from keras_bert.config import EncoderConfig
 from keras_bert.hashing import fold
+from keras_bert.layers.activations import ACTIVATIONS
 from keras_bert.layers.block import TransformerBlock
 from keras_bert.layers.embeddings import Embeddings, initializer
 from keras_bert.layers.layout import LAYOUTS, SelectedLayout
 from keras_bert.layers.remat import remat
+from keras_bert.models.loading import PretrainedModel
 
 
 @keras.saving.register_keras_serializable(package="keras_bert")
-class BertEncoder(keras.Model):
+class BertEncoder(PretrainedModel):
     """Reads rows of tokens in both directions at once (Devlin et al. 2018).
 
     Shapes (B rows, T tokens, P selected tokens, D width):
@@ -25,7 +27,7 @@ class BertEncoder(keras.Model):
         positions  (B, P)  int32, optional: the tokens of each row whose states are wanted
         returns  a dict of
             sequence_output  (B, T, D), or (B, P, D) with `positions`
-            pooled_output    (B, D)  first token's state, through a dense tanh layer if `use_pooler`
+            pooled_output    (B, D)  first token's state, through a dense layer if `use_pooler`
 
     States at padding are finite and mean nothing; they influence no other token. With `positions`, the
     last block computes those states and the first token's alone, which saves most of its work.
@@ -35,6 +37,7 @@ class BertEncoder(keras.Model):
         layout: "dense" (static shapes: XLA, TPU) or "unpadded" (computes real tokens only: faster
             where rows differ in length, CPU and GPU without XLA). The numbers are the same; a built
             model's `layout` may be set anew.
+        tokenizer: What `save_pretrained` writes beside the weights.
 
     Set `remat` to True and the backward pass of training computes each block anew instead of keeping
     its states (Chen et al. 2016): memory for one block instead of all, a third more time, the same
@@ -45,9 +48,12 @@ class BertEncoder(keras.Model):
     that a reloaded model goes on with the masks that were due.
     """
 
-    def __init__(self, config, layout="dense", name="encoder", **kwargs):
+    head = "encoder"
+
+    def __init__(self, config, layout="dense", tokenizer=None, name="encoder", **kwargs):
         super().__init__(name=name, **kwargs)
         self.config = config
+        self.tokenizer = tokenizer
         self.layout = layout
         self.remat = False
         dtype = self.dtype_policy
@@ -82,7 +88,7 @@ class BertEncoder(keras.Model):
         if config.use_pooler:
             self.pooler = keras.layers.Dense(
                 config.hidden_size,
-                "tanh",
+                ACTIVATIONS[config.pooler_act],
                 kernel_initializer=initializer(config.initializer_range),
                 dtype=dtype,
                 name="pooler",
@@ -109,20 +115,18 @@ class BertEncoder(keras.Model):
         self._layout = name
         self.supports_jit = LAYOUTS[name].supports_jit
 
-    def next_seed(self):
-        """A seed for one training call, from the saved one, which moves on."""
-        seed = fold(self.dropout_seed)
-        self.dropout_seed.assign_add(1)
-        return seed
+    def resolve_seed(self, training, seed):
+        """Seed of a call: None outside of training; else `seed`, or the saved one, which moves on."""
+        if training and seed is None:
+            seed = fold(self.dropout_seed)
+            self.dropout_seed.assign_add(1)
+        return seed if training else None
 
     def call(self, inputs, training=None, seed=None, positions=None):
         for name in ("token_ids", "padding_mask"):
             if name not in inputs:
                 raise ValueError(f"`inputs` must hold `{name}`. Received: {sorted(inputs)}.")
-        if not training:
-            seed = None
-        elif seed is None:
-            seed = self.next_seed()
+        seed = self.resolve_seed(training, seed)
 
         def seed_of(part):
             return None if seed is None else fold(seed, part)

@@ -30,7 +30,9 @@ def fill_masks(model, tokenizer, text, top_k):
     shown = places < room
     # behind [CLS]
     inputs["mask_positions"] = tf.cast(tf.where(shown, places + 1, 0), tf.int32)
-    probabilities = tf.nn.softmax(model(inputs, training=False)["masked_lm"])
+    logits = model(inputs, training=False)["masked_lm"]
+    # rows of the word table behind the last entry of the vocabulary are words that cannot be
+    probabilities = tf.nn.softmax(logits[..., : tokenizer.vocabulary_size])
     scores, best = tf.math.top_k(probabilities, k=top_k)  # (B, M, K)
     words = tf.gather(tf.constant(tokenizer.vocabulary), best)
     shown = shown[:, :, None]

@@ -41,7 +41,7 @@ class BertPretrainer(BertModel):
         encoder = BertEncoder(config, layout, dtype=dtype)
         super().__init__(config, encoder, tokenizer, **kwargs)
         self.masked_lm = MaskedLMHead(
-            config.hidden_act,
+            config.masked_lm_act,
             config.layer_norm_eps,
             config.initializer_range,
             dtype=self.dtype_policy,
@@ -59,6 +59,10 @@ class BertPretrainer(BertModel):
         table = encoder.embeddings.word_table
         self.masked_lm.build((None, None, config.hidden_size), table.shape)
         self.built = True
+
+    @property
+    def head(self):
+        return "masked_lm" if self.sentence is None else "pretraining"
 
     def call(self, inputs, training=None, seed=None):
         if "mask_positions" not in inputs:

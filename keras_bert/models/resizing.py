@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from keras_bert.models.base import BertModel, check_vocabulary
+from keras_bert.models.base import BertModel
+from keras_bert.models.loading import check_vocabulary
 from keras_bert.text.wordpiece import WordPieceTokenizer
 
 # A private character, which no text holds by accident, to begin words with.

@@ -1,12 +1,12 @@
 """Reads tokenizers from the directories that other libraries write."""
 
 import functools
-import json
 import os
 
 import tensorflow as tf
 
-from keras_bert.files import read_text
+from keras_bert.files import read_json
+from keras_bert.modules import transformer_directory
 from keras_bert.text.added_tokens import AddedToken
 from keras_bert.text.bytepair import BytePairTokenizer
 from keras_bert.text.sentence_piece import SentencePieceTokenizer
@@ -37,23 +37,23 @@ def load_tokenizer(directory, **options):
     directory = os.fspath(directory)
     if not tf.io.gfile.isdir(directory):
         raise ValueError(f"The tokenizer must be an existing directory. Received: {directory}.")
-    modules = _read_json(directory, "modules.json")
-    if modules:
-        return _load_sentence_transformers(directory, modules, options)
+    if tf.io.gfile.exists(_join(directory, "modules.json")):
+        return _load_sentence_transformers(directory, options)
     fast = _read_json(directory, "tokenizer.json")
     if "registered_name" in fast:
         return _load_keras_hub(directory, fast, options)
     return _load_hugging_face(directory, fast, options)
 
 
-def _load_sentence_transformers(directory, modules, options):
-    paths = [module["path"] for module in modules if module["type"].endswith(".Transformer")]
-    if len(paths) != 1:
-        raise ValueError(
-            "modules.json must name one module of type Transformer. "
-            f"Received: {[module['type'] for module in modules]} in {directory}."
-        )
-    inner = _join(directory, paths[0]) if paths[0] else directory
+def has_tokenizer(directory):
+    """Whether a directory holds files of a tokenizer, of whatever kind."""
+    names = set(tf.io.gfile.listdir(transformer_directory(os.fspath(directory))))
+    files = {"tokenizer_config.json", "tokenizer.json", "vocab.txt", "vocab.json", *_MODEL_FILES}
+    return bool(files & names)
+
+
+def _load_sentence_transformers(directory, options):
+    inner = transformer_directory(directory)
     fast = _read_json(inner, "tokenizer.json")
     tokenizer = _load_hugging_face(inner, fast, options)
     lowers = _read_json(inner, "sentence_bert_config.json").get("do_lower_case")
@@ -281,12 +281,7 @@ def _flag(config, name, directory, default):
 def _read_json(directory, name):
     """The content of a JSON file, {} where there is none."""
     path = _join(directory, name)
-    if not tf.io.gfile.exists(path):
-        return {}
-    try:
-        return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{name} must be JSON. Received: {path}, {error}.") from None
+    return read_json(path) if tf.io.gfile.exists(path) else {}
 
 
 def _join(*parts):

@@ -1,0 +1,48 @@
+"""Which format a path holds, and the reader for it."""
+
+import os
+
+import tensorflow as tf
+
+from keras_bert.checkpoints import huggingface
+from keras_bert.modules import transformer_directory
+
+HUB = "hf://"
+
+
+def open_checkpoint(path):
+    """Opens what a path holds as a Checkpoint, whichever library wrote it.
+
+    Args:
+        path: A directory, local or remote (`gs://...`), or `hf://owner/name[@revision]`, which is
+            downloaded from the Hugging Face Hub into its cache.
+
+    Raises:
+        ValueError: When nothing there is of a known format.
+    """
+    path = local_directory(path)
+    if not tf.io.gfile.isdir(path):
+        raise ValueError(f"The checkpoint must be an existing directory. Received: {path}.")
+    path = transformer_directory(path)
+    if huggingface.is_here(path):
+        return huggingface.open_directory(path)
+    names = sorted(tf.io.gfile.listdir(path))
+    raise ValueError(
+        "The directory must be of transformers or sentence-transformers (config.json with a "
+        f"`model_type`). Received: {path} with {names}."
+    )
+
+
+def local_directory(path):
+    """The directory that a path names, downloaded if need be."""
+    path = os.fspath(path)
+    return _download(path.removeprefix(HUB)) if path.startswith(HUB) else path
+
+
+def _download(name):
+    from huggingface_hub import snapshot_download
+
+    name, _, revision = name.partition("@")
+    # no pickles, and no other library's weights
+    wanted = ["*.json", "*.txt", "*.model", "*.safetensors"]
+    return snapshot_download(name, revision=revision or None, allow_patterns=wanted)

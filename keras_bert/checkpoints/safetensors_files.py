@@ -1,0 +1,84 @@
+"""Files of weights that are read tensor by tensor: one, or several with an index."""
+
+import functools
+import os
+import tempfile
+
+import tensorflow as tf
+
+from keras_bert.checkpoints.weights import Tensor
+from keras_bert.files import read_json
+
+_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def read_tensors(directory):
+    """{name as stored: Tensor} of all files of weights."""
+    single, index = (tf.io.gfile.join(directory, name) for name in (WEIGHTS, _INDEX))
+    if tf.io.gfile.exists(single):
+        return _read_safetensors(single)
+    if not tf.io.gfile.exists(index):
+        raise _no_weights(directory)
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict):
+        raise ValueError(f"`weight_map` must be an object. Received: {places!r} in {index}.")
+    tensors = {}
+    for file in sorted(set(places.values())):
+        if os.path.basename(file) != file:
+            raise ValueError(f"`weight_map` must name files beside it. Received: {file!r} in {index}.")
+        stored = _read_safetensors(tf.io.gfile.join(directory, file))
+        listed = {name for name, place in places.items() if place == file}
+        if set(stored) != listed:
+            raise ValueError(
+                f"{file} must hold the tensors that {_INDEX} lists for it. "
+                f"Received: {sorted(set(stored) ^ listed)[:5]} in one of them alone."
+            )
+        tensors |= stored
+    return tensors
+
+
+def _read_safetensors(path):
+    import safetensors
+
+    if not tf.io.gfile.exists(path):
+        raise ValueError(f"The file of weights must exist. Received: {path}.")
+    local, folder = path, None
+    if not os.path.exists(path):  # a remote one: the library maps files into memory
+        folder = tempfile.TemporaryDirectory()
+        local = os.path.join(folder.name, "weights")
+        tf.io.gfile.copy(path, local)
+    try:
+        file = safetensors.safe_open(local, framework="numpy")
+        described = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+    except (safetensors.SafetensorError, OSError) as error:
+        raise ValueError(
+            f"The file must be a whole safetensors file. Received: {path}: {error}."
+        ) from None
+
+    def read(name, keep=folder):
+        return file.get_tensor(name)
+
+    return {
+        name: Tensor(
+            tuple(each.get_shape()),
+            _DTYPES.get(each.get_dtype(), each.get_dtype()),
+            functools.partial(read, name),
+        )
+        for name, each in described.items()
+    }
+
+
+def _no_weights(directory):
+    names = sorted(tf.io.gfile.listdir(directory))
+    pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth"))]
+    if pickles:
+        return ValueError(
+            f"The weights must be a {WEIGHTS}: a pickle such as {pickles[0]} can run any code when it "
+            'is read. Where you trust it, this writes a directory that can be read: python -c "from '
+            f"transformers import *; import transformers as t; d, to = '{directory}', 'converted'; "
+            "name = AutoConfig.from_pretrained(d).architectures[0]; "
+            "getattr(t, name).from_pretrained(d).save_pretrained(to); "
+            f'AutoTokenizer.from_pretrained(d).save_pretrained(to)". Received: {directory}.'
+        )
+    return ValueError(f"The directory must hold {WEIGHTS}. Received: {directory} with {names}.")

@@ -1,0 +1,119 @@
+"""From a checkpoint of any library to a model, and back to one that `transformers` loads."""
+
+import dataclasses
+import os
+import warnings
+
+import keras
+
+from keras_bert.checkpoints.formats import local_directory, open_checkpoint
+from keras_bert.checkpoints.huggingface import write_directory
+from keras_bert.checkpoints.weights import load
+from keras_bert.text.pretrained import has_tokenizer, load_tokenizer
+
+
+class PretrainedModel(keras.Model):
+    """What a model with an encoder inside, or an encoder itself, is read from and written to.
+
+    A subclass has `config`, `tokenizer` and `head`, a key of `checkpoints.weights.HEADS`.
+    """
+
+    needs_pooler = None  # whether the model needs the encoder's pooler; None: as the checkpoint has one
+
+    @classmethod
+    def from_pretrained(cls, path, tokenizer="load", new_head=False, **options):
+        """Reads a checkpoint of transformers or sentence-transformers.
+
+        Weights are converted to the type of the model's variables (float32, or what `dtype` says).
+        A head that the checkpoint does not hold keeps its initial weights, of which a warning tells.
+
+        Args:
+            path: Local or remote (`gs://...`) directory, or `hf://owner/name[@revision]`, which needs
+                a network.
+            tokenizer: "load": that of the directory, if there is one; or a tokenizer; or None.
+            new_head: Whether the head is to be a new one, whatever the checkpoint holds.
+            **options: Arguments of the constructor, such as `layout`, `dtype` or `num_labels`. Those of
+                the head need not be given where the checkpoint says them.
+
+        Raises:
+            ValueError: When the architecture is none of the BERT family, when tensors are missing,
+                unknown or misshapen (all of them are listed), or when files are damaged.
+        """
+        path = local_directory(path)
+        checkpoint = open_checkpoint(path)
+        needs_pooler = checkpoint.has_pooler() if cls.needs_pooler is None else cls.needs_pooler
+        config = dataclasses.replace(checkpoint.config, use_pooler=needs_pooler)
+        if tokenizer == "load":
+            tokenizer = load_tokenizer(path) if has_tokenizer(path) else None
+        taken = {
+            name: value for name, value in checkpoint.head_options.items() if name in cls.head_options
+        }
+        if new_head or {"num_labels", "label_names"} & set(options):
+            taken.pop("label_names", None)
+        model = cls(config, **{**taken, **options})
+        if tokenizer is not None:
+            check_vocabulary(tokenizer, config, may_be_smaller=True)
+            model.tokenizer = tokenizer
+        report = load(weights_by_path(model), checkpoint, model.head, new_head)
+        new = [component.replace("_", " ") for component in report.new]
+        if new:
+            warnings.warn(
+                f"{checkpoint.path} holds no {' and no '.join(new)} for this model: newly initialised, "
+                "to be trained before use.",
+                stacklevel=2,
+            )
+        model.foreign_config = dict(checkpoint.foreign)
+        model.load_report = report
+        return model
+
+    def save_pretrained(self, directory, dtype=None):
+        """Writes config.json, model.safetensors and the tokenizer: what `transformers` loads.
+
+        Files of these names are replaced, each one whole or not at all.
+
+        Args:
+            directory: Local or remote (`gs://...`) path.
+            dtype: Type to store the weights in, such as "bfloat16"; None keeps that of the variables.
+
+        Raises:
+            ValueError: When `transformers` has no such model; see `EncoderConfig.model_type`.
+        """
+        options = {name: getattr(self, name) for name in self.head_options}
+        write_directory(
+            os.fspath(directory),
+            self.config,
+            self.head,
+            weights_by_path(self),
+            options,
+            getattr(self, "foreign_config", {}),
+            dtype,
+        )
+        if self.tokenizer is not None:
+            self.tokenizer.save_pretrained(directory)
+
+    head_options = ()
+
+
+def check_vocabulary(tokenizer, config, may_be_smaller=False):
+    """Refuses a tokenizer that is not of this model: its ids would point at rows of other pieces.
+
+    Args:
+        may_be_smaller: Whether rows behind the last entry may belong to none: released tables are
+            longer than their vocabularies where that makes a round number.
+    """
+    size, rows = tokenizer.vocabulary_size, config.vocab_size
+    if size > rows or (size < rows and not may_be_smaller):
+        raise ValueError(
+            "The tokenizer must have one entry for each row of the model's word table. Received: "
+            f"{size} entries, {rows} rows."
+        )
+
+
+def weights_by_path(model):
+    """{path below the model: variable} of all weights that checkpoints hold."""
+    prefix = "" if hasattr(model, "encoder") else f"{model.name}/"
+    weights = {}
+    for weight in model.weights:
+        path = weight.path.removeprefix(prefix)
+        weights[path if not prefix else f"encoder/{path}"] = weight
+    return {path: weight for path, weight in weights.items() if not path.endswith("dropout_seed")}
