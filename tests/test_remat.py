@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from conftest import scramble
 from tensorflow.python.eager import context
+from training_run import mirrored
 
 from keras_bert.hashing import fold
 from keras_bert.layers.remat import remat
@@ -129,11 +130,12 @@ def test_a_compiled_program_computes_blocks_twice(toy_config, toy_batch):
     assert count_instructions(twice, "opt-barrier") == layers
 
 
-@pytest.mark.parametrize(("devices", "jit_compile"), [(0, True), pytest.param(2, False, marks=LONG)])
-def test_training_is_the_same_under_accumulation(toy_config, toy_batch, devices, jit_compile):
-    strategy = tf.distribute.get_strategy()
-    if devices:
-        strategy = tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(devices)])
+@pytest.mark.parametrize(
+    ("make_strategy", "jit_compile"),
+    [(tf.distribute.get_strategy, True), pytest.param(mirrored, False, marks=LONG)],
+)
+def test_training_is_the_same_under_accumulation(toy_config, toy_batch, make_strategy, jit_compile):
+    strategy = make_strategy()
     config, weights = dataclasses.replace(toy_config, num_hidden_layers=1), []
     for is_remat in (False, True):
         with strategy.scope():

@@ -10,6 +10,7 @@ import keras
 import pytest
 import tensorflow as tf
 from conftest import ROOT
+from training_run import mirrored
 
 from keras_bert.models.pretrainer import BertPretrainer
 from keras_bert.recipes import PretrainRecipe, read_recipe
@@ -144,7 +145,7 @@ def test_calls_to_the_outside_are_refused():
 
 
 def test_a_model_of_a_strategy_is_refused(toy_config):
-    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    with mirrored().scope():
         model = BertPretrainer(toy_config)
         model.compile(AdamW())
     with pytest.raises(ValueError, match="outside of any strategy.*MirroredStrategy"):
