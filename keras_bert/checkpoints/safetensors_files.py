@@ -43,30 +43,33 @@ def _read_safetensors(path):
 
     if not tf.io.gfile.exists(path):
         raise ValueError(f"The file of weights must exist. Received: {path}.")
-    local, folder = path, None
-    if not os.path.exists(path):  # a remote one: the library maps files into memory
-        folder = tempfile.TemporaryDirectory()
-        local = os.path.join(folder.name, "weights")
-        tf.io.gfile.copy(path, local)
     try:
-        file = safetensors.safe_open(local, framework="numpy")
+        file = _map(path)
         described = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, OSError) as error:
         raise ValueError(
             f"The file must be a whole safetensors file. Received: {path}: {error}."
         ) from None
-
-    def read(name, keep=folder):
-        return file.get_tensor(name)
-
     return {
         name: Tensor(
             tuple(each.get_shape()),
             _DTYPES.get(each.get_dtype(), each.get_dtype()),
-            functools.partial(read, name),
+            functools.partial(file.get_tensor, name),
         )
         for name, each in described.items()
     }
+
+
+def _map(path):
+    """Maps a file into memory, so that no more of it is read than is asked for."""
+    from safetensors import safe_open
+
+    if os.path.exists(path):
+        return safe_open(path, framework="numpy")
+    with tempfile.TemporaryDirectory() as folder:  # a remote one
+        local = os.path.join(folder, "weights")
+        tf.io.gfile.copy(path, local)
+        return safe_open(local, framework="numpy")  # what is mapped stays when its name is gone
 
 
 def _no_weights(directory):
