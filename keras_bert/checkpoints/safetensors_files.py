@@ -50,14 +50,20 @@ def _read_safetensors(path):
         raise ValueError(
             f"The file must be a whole safetensors file. Received: {path}: {error}."
         ) from None
+    # Mapped anew for each tensor, a file takes the memory of one; a remote one keeps its only map.
+    remap = (lambda: _map(path)) if os.path.exists(path) else (lambda: file)
     return {
         name: Tensor(
             tuple(each.get_shape()),
             _DTYPES.get(each.get_dtype(), each.get_dtype()),
-            functools.partial(file.get_tensor, name),
+            functools.partial(_read_tensor, remap, name),
         )
         for name, each in described.items()
     }
+
+
+def _read_tensor(remap, name):
+    return remap().get_tensor(name)
 
 
 def _map(path):
