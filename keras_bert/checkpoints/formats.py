@@ -4,7 +4,7 @@ import os
 
 import tensorflow as tf
 
-from keras_bert.checkpoints import huggingface
+from keras_bert.checkpoints import huggingface, keras_hub
 from keras_bert.modules import transformer_directory
 
 HUB = "hf://"
@@ -26,10 +26,13 @@ def open_checkpoint(path):
     path = transformer_directory(path)
     if huggingface.is_here(path):
         return huggingface.open_directory(path)
+    if keras_hub.is_here(path):
+        return keras_hub.open_directory(path)
     names = sorted(tf.io.gfile.listdir(path))
     raise ValueError(
         "The directory must be of transformers or sentence-transformers (config.json with a "
-        f"`model_type`). Received: {path} with {names}."
+        "`model_type`) or a preset of keras-hub (with a `registered_name`). "
+        f"Received: {path} with {names}."
     )
 
 
@@ -40,9 +43,15 @@ def local_directory(path):
 
 
 def _download(name):
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import errors, snapshot_download
 
     name, _, revision = name.partition("@")
     # no pickles, and no other library's weights
-    wanted = ["*.json", "*.txt", "*.model", "*.safetensors"]
-    return snapshot_download(name, revision=revision or None, allow_patterns=wanted)
+    wanted = ["*.json", "*.txt", "*.model", "*.spm", "*.safetensors", "*.weights.h5"]
+    try:
+        return snapshot_download(name, revision=revision or None, allow_patterns=wanted)
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
+        raise ValueError(
+            f"The Hub, or its cache here, must have the model. Received: {HUB}{name}, "
+            f"{str(error).strip().splitlines()[0]}"
+        ) from None

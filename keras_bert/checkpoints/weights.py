@@ -127,6 +127,7 @@ class Checkpoint:
         table: table(config, head) -> {component: entries}: the names in this format. The component
             "encoder" is in every checkpoint; others may be missing, and are then new in the model.
         duplicates: {name: the name of the tensor that it must be a copy of}
+        refused: {component: why it cannot be taken}, of heads that compute something else than ours.
     """
 
     path: str
@@ -138,6 +139,7 @@ class Checkpoint:
     head_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     foreign: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     duplicates: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def has_pooler(self):
         """Whether the encoder's pooler was stored."""
@@ -165,7 +167,7 @@ class LoadReport:
     Args:
         new: Components of the model that the checkpoint does not hold: they keep their initial values.
         unused: Names of tensors that belong to heads which the model does not have.
-        rows: (their name, their shape, our path) of every tensor that was taken.
+        rows: (their name, their shape, what of ours it is) of every tensor that was taken.
     """
 
     new: list[str]
@@ -196,6 +198,11 @@ def plan(shapes, checkpoint, head, new_head=False):
         entries = [entry for entry in entries if entry.ours in shapes]
         present = [entry for entry in entries if _source(entry.theirs, checkpoint) in tensors]
         is_head = component not in ("encoder", "pooler")
+        if entries and component in checkpoint.refused and not new_head:
+            raise ValueError(
+                f"The {component.replace('_', ' ')} of a checkpoint must compute what ours does; with "
+                f"`new_head=True` a new one takes its place. Received: {checkpoint.refused[component]}."
+            )
         # a tensor of the same name may be another head's
         is_other = is_head and component not in stored
         if component != "encoder" and (not present or is_other or (is_head and new_head)):
@@ -212,7 +219,8 @@ def plan(shapes, checkpoint, head, new_head=False):
                 not_floats.append(f"{name} {tensors[name].dtype}")
             else:
                 chosen.setdefault(entry.ours, []).append((entry, name))
-                rows.append((name, expected, entry.ours))
+                part = "" if entry.part is None else f" ({BLOCK_PARTS[entry.part]})"
+                rows.append((name, expected, entry.ours + part))
     known = _known_names(checkpoint)
     taken = {name for name, _, _ in rows}
     unused = sorted(set(tensors) - taken)

@@ -8,8 +8,10 @@ import keras
 
 from keras_bert.checkpoints.formats import local_directory, open_checkpoint
 from keras_bert.checkpoints.huggingface import write_directory
+from keras_bert.checkpoints.keras_hub import write_preset
 from keras_bert.checkpoints.weights import load
 from keras_bert.text.pretrained import has_tokenizer, load_tokenizer
+from keras_bert.text.wordpiece import WordPieceTokenizer
 
 
 class PretrainedModel(keras.Model):
@@ -22,7 +24,7 @@ class PretrainedModel(keras.Model):
 
     @classmethod
     def from_pretrained(cls, path, tokenizer="load", new_head=False, **options):
-        """Reads a checkpoint of transformers or sentence-transformers.
+        """Reads a checkpoint of transformers or sentence-transformers, or a preset of keras-hub.
 
         Weights are converted to the type of the model's variables (float32, or what `dtype` says).
         A head that the checkpoint does not hold keeps its initial weights, of which a warning tells.
@@ -90,6 +92,30 @@ class PretrainedModel(keras.Model):
         )
         if self.tokenizer is not None:
             self.tokenizer.save_pretrained(directory)
+
+    def save_keras_hub(self, directory):
+        """Writes a preset of keras-hub, which must be installed: `BertBackbone.from_preset` loads it.
+
+        Only an encoder of BERT can be written; that of another model is its `encoder`. Of a tokenizer
+        it holds the vocabulary and the casing; keras-hub's own keeps accents of uncased text.
+
+        Args:
+            directory: Local path, new or empty; it holds all of the preset or nothing.
+
+        Raises:
+            ValueError: When keras-hub has no such model (the differing fields are named), or the
+                tokenizer is not a WordPieceTokenizer.
+        """
+        tokenizer = None
+        if self.tokenizer is not None:
+            if not isinstance(self.tokenizer, WordPieceTokenizer):
+                raise ValueError(
+                    "`tokenizer` must be a WordPieceTokenizer, or None, for keras-hub's BERT. "
+                    f"Received: {type(self.tokenizer).__name__}."
+                )
+            settings = self.tokenizer.get_config()
+            tokenizer = (settings["vocabulary"], settings["lowercase"])
+        write_preset(os.fspath(directory), self.config, weights_by_path(self), tokenizer)
 
     head_options = ()
 
