@@ -19,9 +19,11 @@ setup(
     packages=find_packages(include=["keras_bert", "keras_bert.*"]),
     python_requires=">=3.11",
     install_requires=[
+        "huggingface_hub",  # `hf://...`
         "keras>=3.13",
         "matplotlib",
         "numpy",
+        "safetensors",
         "tensorboard",  # TensorFlow 2.21 no longer brings it
         "tensorflow>=2.20",  # TPU builds stop at 2.20
         "tensorflow-text>=2.20",

@@ -5,6 +5,7 @@ from keras_bert.data.builtin import builtin_documents as builtin_documents
 from keras_bert.data.corpus import build_corpus as build_corpus
 from keras_bert.data.pretraining import PretrainingData as PretrainingData
 from keras_bert.data.record_data import RecordData as RecordData
+from keras_bert.models.auto import load_pretrained as load_pretrained
 from keras_bert.models.encoder import BertEncoder as BertEncoder
 from keras_bert.models.pretrainer import BertPretrainer as BertPretrainer
 from keras_bert.models.resizing import resize_vocabulary as resize_vocabulary

@@ -90,4 +90,7 @@ def _no_weights(directory):
             "getattr(t, name).from_pretrained(d).save_pretrained(to); "
             f'AutoTokenizer.from_pretrained(d).save_pretrained(to)". Received: {directory}.'
         )
-    return ValueError(f"The directory must hold {WEIGHTS}. Received: {directory} with {names}.")
+    return ValueError(
+        f"The directory must hold {WEIGHTS}, or several with an index (pickles are not read, nor "
+        f"downloaded). Received: {directory} with {names}."
+    )
