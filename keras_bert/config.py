@@ -18,6 +18,8 @@ FAMILIES = {
     "distilbert": ("relu", None),
     "electra": ("gelu", "gelu"),
 }
+# Those that count positions from behind the padding's row of the table (as fairseq does).
+ROBERTAS = ("roberta", "xlm-roberta", "camembert")
 HIDDEN_ACTS = ("gelu", "gelu_new", "relu", "silu", "tanh")
 
 # The released sizes: Devlin et al. 2018, section 3 (base, large), and Turc et al. 2019,

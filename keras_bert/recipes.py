@@ -7,7 +7,7 @@ from typing import Literal
 
 import keras
 
-from keras_bert.config import EncoderConfig, check_field_types
+from keras_bert.config import ROBERTAS, EncoderConfig, check_field_types
 from keras_bert.data.objectives import ObjectiveName
 from keras_bert.data.sources import TextLayout
 from keras_bert.files import read_text
@@ -60,14 +60,18 @@ class PretrainRecipe:
 
     # --- start
     init_from: str | None = None
-    """A finished run's directory, whose model (weights and architecture, not optimizer or step) and
-    tokenizer this run starts from: continued pretraining. Resuming needs no flag: see `workdir`."""
+    """A finished run's directory, or any checkpoint that `from_pretrained` reads, whose model (weights
+    and architecture, not optimizer or step) and tokenizer this run starts from: continued pretraining.
+    Resuming needs no flag: see `workdir`."""
     new_entries: int = 0
     """With `init_from`: how many frequent words of the corpus the vocabulary gains."""
 
     # --- model
     preset: str = "bert_tiny"
     """Size of the encoder: bert_tiny, bert_mini, bert_small, bert_medium, bert_base, bert_large."""
+    model_type: str = "bert"
+    """Family that the finished model is written as: bert, roberta, albert, ... (see EncoderConfig).
+    RoBERTa's count positions from behind the padding's row of the table."""
     dropout: float = 0.0
     """Dropout everywhere in the encoder; little text seen once needs none."""
     initializer_range: float = 0.06
@@ -78,8 +82,6 @@ class PretrainRecipe:
     """Added to the variance by every layer norm; 1e-5 for RoBERTa's form."""
     max_position_embeddings: int = 512
     """Rows of the position table."""
-    position_offset: int = 0
-    """First row of it in use; 2 for RoBERTa's form."""
     type_vocab_size: int = 2
     """Segment ids; 1 for RoBERTa's form."""
     use_pooler: bool = True
@@ -254,9 +256,15 @@ class PretrainRecipe:
                 f"Received: strategy={self.strategy}, tpu={self.tpu}."
             )
 
+    @property
+    def has_sentence_head(self):
+        """Whether the objective asks for the order of sentences."""
+        return self.objective != "full_sentences"
+
     def encoder_config(self, **overrides):
         """The EncoderConfig of the run; its vocabulary's size and padding are known later."""
         fields = {
+            "model_type": self.model_type,
             "vocab_size": self.vocab_size,
             "hidden_act": self.hidden_act,
             "layer_norm_eps": self.layer_norm_eps,
@@ -264,13 +272,15 @@ class PretrainRecipe:
             "hidden_dropout_prob": self.dropout,
             "attention_probs_dropout_prob": self.dropout,
             "max_position_embeddings": self.max_position_embeddings,
-            "position_offset": self.position_offset,
             "type_vocab_size": self.type_vocab_size,
             "use_pooler": self.use_pooler,
             "embedding_size": self.embedding_size,
             "num_hidden_groups": self.num_hidden_groups,
         }
-        return EncoderConfig.from_preset(self.preset, **{**fields, **overrides})
+        fields |= overrides
+        if self.model_type in ROBERTAS:
+            fields["position_offset"] = fields.get("pad_token_id", 0) + 1
+        return EncoderConfig.from_preset(self.preset, **fields)
 
     def make_schedule(self):
         """The learning rate over steps."""

@@ -10,6 +10,7 @@ import time
 import keras
 import tensorflow as tf
 
+from keras_bert.checkpoints.formats import local_directory, open_checkpoint
 from keras_bert.data.corpus import build_corpus
 from keras_bert.data.pretraining import PretrainingData
 from keras_bert.data.record_data import RecordData
@@ -17,7 +18,7 @@ from keras_bert.data.service import through_service
 from keras_bert.data.sources import open_corpus, sentence_splitter
 from keras_bert.files import read_text, write_atomically
 from keras_bert.models.pretrainer import BertPretrainer
-from keras_bert.models.resizing import resize_vocabulary
+from keras_bert.models.resizing import cut_vocabulary, resize_vocabulary
 from keras_bert.recipes import FREE_FIELDS
 from keras_bert.reports import (
     draw_history,
@@ -40,7 +41,8 @@ def pretrain(recipe):
     """Runs a recipe from text to a SavedModel that fills masks; goes on where it was interrupted.
 
     Writes into `recipe.workdir`: recipe.json, the tokenizer, states/, logs/ (TensorBoard),
-    history.json, loss.png, model.keras, saved_model/<version>/ and, last, report.json. A run that has
+    history.json, loss.png, model.keras, pretrained/ (for `from_pretrained`, and for transformers),
+    saved_model/<version>/ and, last, report.json. A run that has
     its report is finished: the report is returned. On several hosts all of them call it, with one
     `workdir` that they share; the chief writes.
 
@@ -67,6 +69,7 @@ def pretrain(recipe):
         draw_history(run.trainer.history, report["unigram_entropy"], _path(recipe, "loss.png"))
         model = run.trainer.strategy_free_copy()
         _save(model, _path(recipe, "model.keras"))
+        report["pretrained"] = _save_pretrained(model, _path(recipe, "pretrained"))
         report["saved_model"] = export_saved_model(model, run.tokenizer, _path(recipe, "saved_model"))
         report["filled"] = fill_in_a_fresh_process(report["saved_model"], run.masked_sentences(5))
         write_atomically(report_path, json.dumps(report, indent=1))
@@ -295,6 +298,7 @@ class PretrainRun:
             )
         return dataclasses.replace(
             self.source.config,
+            use_pooler=self.source.config.use_pooler or recipe.has_sentence_head,
             hidden_dropout_prob=recipe.dropout,
             attention_probs_dropout_prob=recipe.dropout,
         )
@@ -383,7 +387,7 @@ class PretrainRun:
                 self.config,
                 recipe.layout,
                 self.tokenizer,
-                sentence_head=recipe.objective != "full_sentences",
+                sentence_head=recipe.has_sentence_head,
                 dtype=recipe.dtype,
             )
             model.compile(recipe.make_optimizer(self.config))
@@ -434,16 +438,28 @@ def prepare_workdir(recipe):
         )
 
 
-def _read_checkpoint(directory):
-    """The BertPretrainer of a finished run, with its tokenizer."""
-    path = posixpath.join(directory, "model.keras")
-    if not tf.io.gfile.exists(path):
+def _read_checkpoint(path):
+    """The BertPretrainer of a finished run or of a released checkpoint, with its tokenizer."""
+    path = local_directory(path)
+    finished = posixpath.join(path, "model.keras")
+    if tf.io.gfile.exists(finished):
+        model = keras.models.load_model(finished, compile=False)
+        model.tokenizer = load_tokenizer(path)
+        return model
+    try:
+        has_sentence_head = open_checkpoint(path).head == "pretraining"
+    except ValueError as error:
         raise ValueError(
-            f"`init_from` must be the directory of a finished run. Received: {directory}, without "
-            "model.keras."
-        )
-    model = keras.models.load_model(path, compile=False)
-    model.tokenizer = load_tokenizer(directory)
+            "`init_from` must be the directory of a finished run (with model.keras) or a checkpoint: "
+            f"{error}"
+        ) from None
+    model = BertPretrainer.from_pretrained(path, sentence_head=has_sentence_head)
+    if model.tokenizer is None:
+        raise ValueError(f"`init_from` must hold a tokenizer. Received: {path}.")
+    rows, entries = model.config.vocab_size, model.tokenizer.vocabulary_size
+    if entries < rows:
+        print(f"The word table has {rows:,} rows for {entries:,} entries: the others are left behind.")
+        model = cut_vocabulary(model)
     return model
 
 
@@ -469,7 +485,8 @@ def _copy_weights(source, model):
     missing = [weight.path for weight in model.weights if weight.path not in values]
     wanted = {weight.path for weight in model.weights}
     unused = [path for path in values if path not in wanted]
-    if any(path.startswith("encoder") or path.startswith("masked_lm") for path in missing + unused):
+    heads = ("encoder/pooler", "sentence")
+    if not all(path.startswith(heads) for path in missing + unused):
         raise ValueError(
             "The model of `init_from` must have the same encoder. "
             f"Received: without {missing}, with {unused} beside."
@@ -481,6 +498,16 @@ def _copy_weights(source, model):
         print(f"Newly initialised: {', '.join(missing)}")
     if unused:
         print(f"Left behind: {', '.join(unused)}")
+
+
+def _save_pretrained(model, directory):
+    """Writes what `transformers` loads, where it has such a model; returns the directory, or None."""
+    try:
+        model.save_pretrained(directory)
+    except ValueError as error:
+        print(f"Not written for transformers: {error}")
+        return None
+    return directory
 
 
 def _save(model, path):

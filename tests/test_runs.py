@@ -19,7 +19,9 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from keras_bert import config, runs
 from keras_bert.data.record_building import RecordRecipe, build_records
+from keras_bert.models.auto import load_pretrained
 from keras_bert.models.pretrainer import BertPretrainer
+from keras_bert.models.task_models import BertMaskedLM
 from keras_bert.recipes import PretrainRecipe
 from keras_bert.reports import fill_in_a_fresh_process, mask_sentences
 from keras_bert.runs import PretrainRun, prepare_workdir, pretrain
@@ -156,7 +158,7 @@ def test_a_run_leaves_everything_it_promises(recipe, report):
     names = {path.name for path in folder.iterdir()}
     assert names == {
         "recipe.json", "vocab.txt", "tokenizer_config.json", "states", "logs", "history.json",
-        "loss.png", "model.keras", "saved_model", "report.json",
+        "loss.png", "model.keras", "pretrained", "saved_model", "report.json",
     }  # fmt: skip
     assert json.loads((folder / "recipe.json").read_text()) == dataclasses.asdict(recipe)
     assert json.loads((folder / "report.json").read_text()) == report
@@ -324,7 +326,7 @@ def test_a_run_in_the_form_of_roberta(recipe, vocabulary, quick, tmp_path, monke
         recipe,
         workdir=str(tmp_path / "work"),
         objective="full_sentences",
-        position_offset=2,
+        model_type="roberta",
         type_vocab_size=1,
         use_pooler=False,
         max_position_embeddings=50,
@@ -341,7 +343,11 @@ def test_a_run_in_the_form_of_roberta(recipe, vocabulary, quick, tmp_path, monke
     assert model.sentence is None
     assert model.encoder.embeddings.word_table.shape == (90, 16)
     assert not [weight.path for weight in model.weights if "pooler" in weight.path]
-    assert model.config.max_length == 48
+    assert model.config.max_length == 49
+    written = load_pretrained(report["pretrained"])
+    assert written.config.model_type == "roberta"
+    written.encoder.dropout_seed.assign(model.encoder.dropout_seed)  # of the run alone
+    assert_same_weights(written, model)
     losses = [row["val_loss"] for row in history(roberta)]
     best = sorted(path.name for path in (tmp_path / "work" / "best").iterdir())
     assert len(best) == 1 + (losses[1] < losses[0])
@@ -443,6 +449,29 @@ def test_init_from_names_the_heads_that_come_and_go(recipe, report, tmp_path, ca
     nothing = dataclasses.replace(full, init_from=str(tmp_path))
     with pytest.raises(ValueError, match="directory of a finished run.*model.keras"):
         PretrainRun(nothing, make_strategy("none"))
+
+
+def test_init_from_takes_a_checkpoint_of_any_library(recipe, report, tmp_path, capsys):
+    """One of transformers with a word table that is longer than its vocabulary, and no pooler."""
+    source = trained(recipe)
+    padded = BertMaskedLM(dataclasses.replace(source.config, vocab_size=96, use_pooler=False))
+    tokenizer = load_tokenizer(recipe.workdir)
+    padded.save_pretrained(tmp_path / "released")
+    tokenizer.save_pretrained(tmp_path / "released")
+    new = dataclasses.replace(
+        recipe, workdir=str(tmp_path / "new"), init_from=str(tmp_path / "released")
+    )
+    prepare_workdir(new)
+    run = PretrainRun(new, make_strategy("none"))
+    printed = capsys.readouterr().out
+    assert "has 96 rows for 90 entries" in printed
+    assert "Newly initialised: encoder/pooler/kernel" in printed
+    assert run.model.config.vocab_size == 90
+    rows = padded.encoder.embeddings.word_table.numpy()[:90]
+    np.testing.assert_array_equal(run.model.encoder.embeddings.word_table, rows)
+    np.testing.assert_array_equal(
+        run.model.encoder.blocks[0].output_dense.kernel, padded.encoder.blocks[0].output_dense.kernel
+    )
 
 
 def test_new_entries_are_added_behind_the_old_ones(recipe, report, quick, tmp_path):

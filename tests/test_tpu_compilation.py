@@ -23,12 +23,13 @@ RECIPES = sorted((ROOT / "tools" / "recipes").glob("*.toml"))
 CHIPS = 32
 ROBERTA = {
     "objective": "full_sentences",
-    "position_offset": 2,
+    "model_type": "roberta",
     "type_vocab_size": 1,
     "use_pooler": False,
     "global_clipnorm": 0.0,
 }
 ALBERT = {
+    "model_type": "albert",
     "objective": "sentence_order",
     "masking": "ngram",
     "embedding_size": 64,

@@ -3,8 +3,8 @@
 import dataclasses
 import json
 
-from keras_bert.checkpoints.huggingface_names import ROBERTAS, class_name, head_of
-from keras_bert.config import FAMILIES, EncoderConfig
+from keras_bert.checkpoints.huggingface_names import class_name, head_of
+from keras_bert.config import FAMILIES, ROBERTAS, EncoderConfig
 
 # What `transformers` takes a key to be that config.json does not hold.
 _DEFAULTS = {

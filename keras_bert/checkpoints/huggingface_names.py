@@ -3,9 +3,9 @@
 import itertools
 
 from keras_bert.checkpoints.weights import HEADS, Entry, Style
+from keras_bert.config import ROBERTAS
 
 TORCH = Style(".weight", ".bias", ".weight", ".bias", transposed=True)
-ROBERTAS = ("roberta", "xlm-roberta", "camembert")
 _CLASS_PREFIXES = {
     "bert": "Bert",
     "roberta": "Roberta",

@@ -35,9 +35,7 @@ def resize_vocabulary(model, old_tokenizer, new_tokenizer):
     """
     check_vocabulary(old_tokenizer, model.config)
     _check_beginning(old_tokenizer, new_tokenizer)
-    size = new_tokenizer.vocabulary_size
-    config = dataclasses.replace(model.config, vocab_size=size)
-    resized = type(model).from_config({**model.get_config(), "config": config.to_dict()})
+    resized = _remade(model, new_tokenizer.vocabulary_size)
     if isinstance(resized, BertModel):
         resized.tokenizer = new_tokenizer
     sources = _old_pieces(old_tokenizer, new_tokenizer)
@@ -47,6 +45,22 @@ def resize_vocabulary(model, old_tokenizer, new_tokenizer):
             value = np.concatenate([value, _means(value, sources)])
         new.assign(value)
     return resized
+
+
+def cut_vocabulary(model):
+    """The same model without the rows of the word table behind the last entry of its tokenizer."""
+    size = model.tokenizer.vocabulary_size
+    cut = _remade(model, size)
+    cut.tokenizer = model.tokenizer
+    for old, new in zip(model.weights, cut.weights, strict=True):
+        new.assign(old.numpy()[:size] if old.shape != new.shape else old.numpy())
+    return cut
+
+
+def _remade(model, size):
+    """A model of the same class and settings with new weights, for a vocabulary of another size."""
+    config = dataclasses.replace(model.config, vocab_size=size)
+    return type(model).from_config({**model.get_config(), "config": config.to_dict()})
 
 
 def _check_beginning(old_tokenizer, new_tokenizer):
