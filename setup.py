@@ -24,6 +24,8 @@ setup(
         "matplotlib",
         "numpy",
         "safetensors",
+        "scikit-learn",
+        "scipy",
         "tensorboard",  # TensorFlow 2.21 no longer brings it
         "tensorflow>=2.20",  # TPU builds stop at 2.20
         "tensorflow-text>=2.20",
@@ -34,7 +36,7 @@ setup(
         "importlib_resources",  # imported, but not declared, by tensorflow-datasets
     ],
     extras_require={
-        "test": ["hypothesis", "pytest", "ruff", "scipy", "sentencepiece"],
+        "test": ["hypothesis", "pytest", "ruff", "sentencepiece"],
         "benchmark": ["transformers<5", "torch"],  # peers of `tools/benchmark.py`
         "tpu-check": ["jax", "libtpu"],  # the compiler behind `tools/compile_for_tpu.py`
     },
