@@ -4,7 +4,7 @@ import os
 
 import tensorflow as tf
 
-from keras_bert.checkpoints import huggingface, keras_hub
+from keras_bert.checkpoints import huggingface, keras_hub, model_garden, tf1
 from keras_bert.modules import transformer_directory
 
 HUB = "hf://"
@@ -24,14 +24,15 @@ def open_checkpoint(path):
     if not tf.io.gfile.isdir(path):
         raise ValueError(f"The checkpoint must be an existing directory. Received: {path}.")
     path = transformer_directory(path)
-    if huggingface.is_here(path):
-        return huggingface.open_directory(path)
-    if keras_hub.is_here(path):
-        return keras_hub.open_directory(path)
+    for reader in (huggingface, keras_hub, tf1, model_garden):
+        if reader.is_here(path):
+            return reader.open_directory(path)
     names = sorted(tf.io.gfile.listdir(path))
     raise ValueError(
         "The directory must be of transformers or sentence-transformers (config.json with a "
-        "`model_type`) or a preset of keras-hub (with a `registered_name`). "
+        "`model_type`), a preset of keras-hub (with a `registered_name`), or of google-research/bert, "
+        "google-research/albert or Model Garden (a checkpoint, *.index, beside bert_config.json, "
+        "albert_config.json or params.yaml). "
         f"Received: {path} with {names}."
     )
 

@@ -160,6 +160,17 @@ HEADS = {
 }
 
 
+def find_head(tensors, config, table):
+    """The key of `HEADS` whose components, but for the pooler, are those that tensors are there for.
+
+    None where no model has these. `config` and `table` are those of a Checkpoint.
+    """
+    tables = itertools.chain.from_iterable(table(config, head).items() for head in HEADS)
+    there = {name for name, entries in tables if any(entry.theirs in tensors for entry in entries)}
+    there -= {"encoder", "pooler"}
+    return next((head for head, names in HEADS.items() if there == {*names} - {"pooler"}), None)
+
+
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
     """What became of a checkpoint.

@@ -14,11 +14,12 @@ from keras_bert.text.tokenizer import ROLES
 from keras_bert.text.vocabulary import read_vocabulary
 from keras_bert.text.wordpiece import MAX_WORD_LENGTH, WordPieceTokenizer
 
-_MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "sentencepiece.model")
+_ALBERT_MODEL = "30k-clean.model"  # google-research/albert, which has no config of tokenizers
+_MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "sentencepiece.model", _ALBERT_MODEL)
 
 
 def load_tokenizer(directory, **options):
-    """Reads the tokenizer of a Hugging Face, sentence-transformers or keras-hub directory.
+    """Reads the tokenizer of a directory of Hugging Face, keras-hub, google-research and others.
 
     The files choose the class: WordPiece for BERT, DistilBERT and ELECTRA, byte-level BPE for
     RoBERTa, SentencePiece for ALBERT, XLM-R and CamemBERT. Ids are those that the checkpoint was
@@ -205,7 +206,8 @@ def _guess_kind(directory, fast):
     kinds = {"WordPiece": _wordpiece, "BPE": _byte_pair}
     if fast:
         return kinds.get(fast["model"].get("type"))
-    for name, kind in (("vocab.txt", _wordpiece), ("merges.txt", _byte_pair)):
+    named = (("vocab.txt", _wordpiece), ("merges.txt", _byte_pair), (_ALBERT_MODEL, _albert))
+    for name, kind in named:
         if tf.io.gfile.exists(_join(directory, name)):
             return kind
     return None
