@@ -51,6 +51,7 @@ _FIELDS = {  # of params.yaml, where it has another name for a key of bert_confi
 }
 # What params.yaml must say of an encoder, or not say; and what chooses outputs, not their values.
 _REQUIRED = {"norm_first": False, "output_range": None}
+_HEAD_REQUIRED = {"activation": "tanh", "cls_token_idx": 0}
 _IGNORED = {"return_all_encoder_outputs", "return_attention_scores", "return_word_embeddings"}
 
 
@@ -223,6 +224,12 @@ def _read_params(path):
     for key, value in _REQUIRED.items():
         if settings.get(key, value) != value:
             raise ValueError(f"`{key}` must be {value}. Received: {settings[key]!r} in {path}.")
+    for head in model.get("cls_heads") or []:
+        for key, value in _HEAD_REQUIRED.items():
+            if head.get(key, value) != value:
+                raise ValueError(
+                    f"`{key}` of a head must be {value!r}. Received: {head[key]!r} in {path}."
+                )
     activation = settings.get("hidden_activation", "gelu")
     if model.get("mlm_activation", activation) != activation:
         raise ValueError(
