@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import itertools
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -12,14 +11,15 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
+from keras_bert.checkpoints.hdf5_files import read_file
 from keras_bert.checkpoints.weights import HEADS, Checkpoint, Entry, Style, Tensor, collect
 from keras_bert.config import EncoderConfig
 from keras_bert.files import read_json
 
 # Layers are stored by class and place (layers/dense_1) with their variables numbered, the same way
-# since Keras 3.0. A task's file is told from the backbone's by a prefix of ours.
+# since Keras 3.0. A prefix of ours tells a task's file from the backbone's.
 _KERAS = Style("/vars/0", "/vars/1", "/vars/0", "/vars/1")
-_TASK = "task/"
+_TASK, _REFUSED = "task/", "refused/"
 _ABSENT = "absent/"
 _NO_SEGMENTS = "zeros/segment_table"
 
@@ -63,8 +63,11 @@ _BACKBONES = {
         "electra", {"vocab_size": "vocab_size"} | _SEGMENTS | _NARROW, _TANH_GELU
     ),
 }
-_TASKS = {"TextClassifier": "sequence_classification", "MaskedLM": "masked_lm"}
-_COMPONENTS = {"sequence_classification": "classifier", "masked_lm": "masked_lm"}
+# The end of a task's name, which once was BertClassifier -> its head here, and the component.
+_TASKS = {
+    "Classifier": ("sequence_classification", "classifier"),
+    "MaskedLM": ("masked_lm", "masked_lm"),
+}
 
 
 def is_here(directory):
@@ -97,7 +100,8 @@ def open_directory(directory):
         _add_rows(tensors, config)
     weights = tf.io.gfile.join(directory, "task.weights.h5")
     if task is not None and tf.io.gfile.exists(weights):
-        stored = {_TASK + name: tensor for name, tensor in _read_file(weights).items()}
+        place = _REFUSED if refused else _TASK
+        stored = {place + name: tensor for name, tensor in read_file(weights).items()}
         tensors |= stored
         others += [Entry("", name) for name in stored if refused]
     return Checkpoint(
@@ -132,7 +136,7 @@ def write_preset(directory, config, weights, tokenizer=None):
     settings = _make_settings(config)
     if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
         raise ValueError(
-            f"`directory` must be new or empty, so that no other preset's files stay. "
+            "`directory` must be new or empty, so that no other preset's files stay. "
             f"Received: {directory}."
         )
     arrays = collect(weights, _table(config, "encoder"))
@@ -145,7 +149,7 @@ def write_preset(directory, config, weights, tokenizer=None):
         path = os.path.join(draft, "model.weights.h5")
         with h5py.File(path, "w") as file:
             for name, array in arrays.items():
-                file.create_dataset(name, data=array).attrs["dtype"] = dtype
+                file.create_dataset(name, data=array).attrs["dtype"] = str(array.dtype)
         backbone.load_weights(path)
         backbone.save_to_preset(draft)
         if tokenizer is not None:
@@ -223,19 +227,26 @@ def _read_task(task, config, source):
     if task is None:
         return "encoder", {}, {}
     name, given = str(task.get("registered_name")).split(">")[-1], task.get("config") or {}
-    head = next((head for suffix, head in _TASKS.items() if name.endswith(suffix)), None)
-    if head is None:  # an embedder, which has no weights of its own
-        return "encoder", {}, {}
+    found = next((found for ending, found in _TASKS.items() if name.endswith(ending)), None)
+    if found is None:
+        components = set(itertools.chain.from_iterable(HEADS.values())) - {"pooler"}
+        has_weights = not name.endswith("TextEmbedder")
+        known = f"{source} with a task {name}, not one of {', '.join(_TASKS)}"
+        return "encoder", {}, dict.fromkeys(components, known) if has_weights else {}
+    head, component = found
     refusal = _refusal(head, config, given)
     if refusal:
-        return head, {}, {_COMPONENTS[head]: f"the {name} in {source} has {refusal}"}
+        return head, {}, {component: f"the {name} in {source} has {refusal}"}
     if head == "masked_lm":
         return head, {}, {}
-    count = given.get("num_classes")
-    if not isinstance(count, int) or count < 1:
-        raise ValueError(f"`num_classes` must be at least 1. Received: {count!r} in {source}.")
+    count, rate = given.get("num_classes"), given.get("dropout")
+    if not isinstance(count, int) or count < 1 or not isinstance(rate, (int, float)):
+        raise ValueError(
+            "`num_classes` must be at least 1, and `dropout` a number. "
+            f"Received: {count!r} and {rate!r} in {source}."
+        )
     labels = [f"LABEL_{i}" for i in range(count)]
-    return head, {"label_names": labels, "classifier_dropout": float(given["dropout"])}, {}
+    return head, {"label_names": labels, "classifier_dropout": float(rate)}, {}
 
 
 def _refusal(head, config, given):
@@ -351,7 +362,7 @@ def _read_backbone(directory):
         tf.io.gfile.join(directory, f"model.weights.{ending}") for ending in ("h5", "json")
     )
     if tf.io.gfile.exists(single) or not tf.io.gfile.exists(index):
-        return _read_file(single)
+        return read_file(single)
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict):
         raise ValueError(f"`weight_map` must be an object. Received: {places!r} in {index}.")
@@ -360,7 +371,7 @@ def _read_backbone(directory):
     for file in sorted({str(file) for files in lists for file in files}):
         if os.path.basename(file) != file:
             raise ValueError(f"`weight_map` must name files beside it. Received: {file!r} in {index}.")
-        stored = _read_file(tf.io.gfile.join(directory, file))
+        stored = read_file(tf.io.gfile.join(directory, file))
         if tensors.keys() & stored.keys():
             raise ValueError(
                 "Files of weights must hold each tensor once. "
@@ -368,57 +379,3 @@ def _read_backbone(directory):
             )
         tensors |= stored
     return tensors
-
-
-def _read_file(path):
-    """{name: Tensor} of one HDF5 file."""
-    import h5py
-
-    tensors = {}
-
-    def add(name, item):
-        # states of an optimizer and of dropout are no weights
-        if not isinstance(item, h5py.Dataset) or re.search("(^|/)(optimizer|seed_generator)/", name):
-            return
-        if item.external or item.is_virtual:
-            raise ValueError(f"A tensor must lie in its own file. Received: {name} in {path}.")
-        dtype = str(item.attrs.get("dtype", item.dtype))  # bfloat16 is none of HDF5's own
-        # Keras 3.0 went by these layers' private names
-        known = re.sub("/_(query|key|value|output)_dense/", r"/\1_dense/", name)
-        tensors[known] = Tensor(item.shape, dtype, functools.partial(_read, path, name, dtype))
-
-    with _opened(path) as file:
-        file.visititems(add)
-    return tensors
-
-
-def _read(path, name, dtype):
-    with _opened(path) as file:
-        return file[name][()].astype(tf.as_dtype(dtype).as_numpy_dtype)
-
-
-class _opened:
-    """An HDF5 file, local or remote, whose damage is a ValueError."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __enter__(self):
-        import h5py
-
-        if not tf.io.gfile.exists(self.path):
-            raise ValueError(f"The file of weights must exist. Received: {self.path}.")
-        is_local = os.path.exists(self.path)
-        try:
-            self.file = h5py.File(self.path if is_local else tf.io.gfile.GFile(self.path, "rb"), "r")
-        except OSError as error:
-            raise self._damage(error) from None
-        return self.file
-
-    def __exit__(self, kind, error, traceback):
-        self.file.close()
-        if isinstance(error, (OSError, RuntimeError, KeyError)):
-            raise self._damage(error) from None
-
-    def _damage(self, error):
-        return ValueError(f"The file must be a whole HDF5 file. Received: {self.path}: {error}.")
