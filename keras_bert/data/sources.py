@@ -95,10 +95,7 @@ def tfds_documents(name, split="train", field=None, data_dir=None):
     """
     import tensorflow_datasets as tfds  # takes seconds
 
-    if tf.io.gfile.exists(os.path.join(name, "dataset_info.json")):
-        builder = tfds.builder_from_directory(name)
-    else:
-        builder = tfds.builder(name, data_dir=data_dir)
+    builder = tfds_builder(name, data_dir)
     features = builder.info.features.items()
     texts = sorted(key for key, feature in features if isinstance(feature, tfds.features.Text))
     if field is None and len(texts) == 1:
@@ -111,6 +108,15 @@ def tfds_documents(name, split="train", field=None, data_dir=None):
     builder.download_and_prepare()
     dataset = builder.as_dataset(split=split, shuffle_files=False).map(lambda example: example[field])
     return (text.decode("utf-8") for text in dataset.as_numpy_iterator() if text.strip())
+
+
+def tfds_builder(name, data_dir=None):
+    """The builder of a dataset of TensorFlow Datasets, by its name or by its prepared directory."""
+    import tensorflow_datasets as tfds
+
+    if tf.io.gfile.exists(os.path.join(name, "dataset_info.json")):
+        return tfds.builder_from_directory(name)
+    return tfds.builder(name, data_dir=data_dir)
 
 
 def hold_out(documents, every, split):
@@ -146,7 +152,7 @@ def _files(pattern, suffixes):
 def _text_documents(pattern, files, layout):
     empty = True
     for path in files:
-        lines = _lines(path)
+        lines = read_lines(path)
         if layout == "file":
             documents = ["\n".join(lines)]
         else:
@@ -165,7 +171,7 @@ def _text_documents(pattern, files, layout):
 def _jsonl_documents(pattern, files, field):
     empty = True
     for path in files:
-        for number, line in enumerate(_lines(path), start=1):
+        for number, line in enumerate(read_lines(path), start=1):
             if line.strip():
                 text = _text_of(line, field, f"{path}, line {number}")
                 if text.strip():
@@ -193,7 +199,7 @@ def _text_of(line, field, place):
     return example[field].encode("utf-8", "ignore").decode("utf-8")
 
 
-def _lines(path):
+def read_lines(path):
     """Yields the lines of a file, without their ends and without a byte order mark."""
     offset = 0
     with tf.io.gfile.GFile(path, "rb") as file:
