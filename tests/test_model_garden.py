@@ -107,6 +107,14 @@ def test_what_is_of_the_optimizer_is_skipped(folder, skipped):
     assert len(kept) == len(tensors)
 
 
+def test_what_fit_counts_is_skipped(tmp_path):
+    def change(arrays):
+        arrays[f"model/keras_api/metrics/0/total{VALUE}"] = np.float32(1)
+
+    rewrite(copy("bert_encoder", tmp_path), change)
+    read(tmp_path, keras_bert.BertEncoder)
+
+
 @pytest.mark.parametrize("folder", CLASSES)
 def test_saved_for_transformers_it_is_the_same_model(folder, tmp_path):
     model = read(FIXTURES / folder)
@@ -198,6 +206,7 @@ def test_tensors_that_do_not_fit_are_listed(tmp_path):
         del arrays[f"encoder/layer_with_weights-5/_output_dense/bias{VALUE}"]
         arrays[query] = arrays[query].reshape(12, 12)
         arrays[f"model/adapter/kernel{VALUE}"] = np.zeros(12, "float32")
+        arrays[f"encoder/layer_with_weights-7/kernel{VALUE}"] = np.zeros(3, "float32")
 
     rewrite(copy("bert_pretraining", tmp_path), change)
     with pytest.raises(ValueError, match="must be those of a bert") as error:
@@ -206,7 +215,7 @@ def test_tensors_that_do_not_fit_are_listed(tmp_path):
     for part in (
         f"1 missing: {place}/1/_output_dense/bias (12,)",
         f"1 misshapen: {place}/0/_attention_layer/_query_dense/kernel (12, 12) where (12, 3, 4)",
-        "1 unknown: adapter/kernel (12,)",
+        "2 unknown: adapter/kernel (12,), encoder/layer_with_weights-7/kernel (3,)",
     ):
         assert part in str(error.value)
 

@@ -193,6 +193,10 @@ def test_of_several_checkpoints_the_latest_must_be_named(tmp_path):
         ({"num_memory_blocks": 1}, r"`num_memory_blocks` must be 0"),
         ({"down_scale_factor": 2}, r"`down_scale_factor` must be 1"),
         ({"directionality": "left"}, r"`directionality` must be 'bidi'"),
+        (
+            {"num_hidden_layers": 44, "num_hidden_groups": 22},
+            r"equal runs of layers. Received: 22 groups",
+        ),
         ({"rotary": True}, r"must only hold keys out of .* Received: 'rotary' = True"),
         ({"hidden_act": "mish"}, r"`hidden_act` must be one of gelu, .* Received: 'mish'"),
         ({"num_attention_heads": 5}, r"must describe an encoder: `num_attention_heads` must divide"),

@@ -43,6 +43,7 @@ def open_directory(directory):
         if name not in _COUNTERS and name.rsplit("/", 1)[-1] not in _SLOTS
     }
     config, options = read_config(config_path(directory)), {}
+    _check_groups(config, directory)
     if "output_weights" in tensors:
         # run_classifier.py has this rate in the code, whatever the config says
         options = {**label_options(tensors["output_weights"].shape[0]), "classifier_dropout": 0.1}
@@ -111,6 +112,20 @@ def _albert_names(index):
     names += ("attention_1/output/dense", "LayerNorm")
     names += ("ffn_1/intermediate/dense", "ffn_1/intermediate/output/dense", "LayerNorm_1")
     return [f"bert/encoder/transformer/group_{index}/inner_group_0/{name}" for name in names]
+
+
+def _check_groups(config, directory):
+    """Refuses the few numbers of groups for which ALBERT's sum in floats makes no equal runs."""
+    layers, groups = config.num_hidden_layers, config.groups
+    theirs = [int(layer / layers * groups) for layer in range(layers)]
+    if config.model_type == "albert" and theirs != [
+        layer * groups // layers for layer in range(layers)
+    ]:
+        raise ValueError(
+            "`num_hidden_groups` must be one for which google-research/albert shares weights in equal "
+            f"runs of layers. Received: {groups} groups of {layers} layers, the layers in groups "
+            f"{theirs}, in {directory}."
+        )
 
 
 def _scores(ours, place):
