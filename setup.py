@@ -23,6 +23,7 @@ setup(
         "keras>=3.13",
         "matplotlib",
         "numpy",
+        "pyyaml",  # params.yaml of Model Garden
         "safetensors",
         "scikit-learn",
         "scipy",

@@ -20,8 +20,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from keras_bert import config, runs
 from keras_bert.data.record_building import RecordRecipe, build_records
 from keras_bert.models.auto import load_pretrained
-from keras_bert.models.pretrainer import BertPretrainer
-from keras_bert.models.task_models import BertMaskedLM
+from keras_bert.models.pretrainer import BertMaskedLM, BertPretrainer
 from keras_bert.recipes import PretrainRecipe
 from keras_bert.reports import fill_in_a_fresh_process, mask_sentences
 from keras_bert.runs import PretrainRun, prepare_workdir, pretrain

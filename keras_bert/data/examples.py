@@ -24,8 +24,8 @@ class Examples:
 
     Shapes (N examples, R rows of an example):
         inputs  a dict of (N * R, T) ragged int32: token_ids, and segment_ids where the encoder has them
-        labels  a dict of (N, ...) arrays or (N, T) ragged, as the model's labels; or one without a name;
-                None where there are none
+        labels  (N, ...) or (N, T) ragged, as the model's labels, or a dict of such; None where there
+                are none
 
     Args:
         pad_token_id: Of the tokenizer.
@@ -106,13 +106,10 @@ class Examples:
         x = self.batch_inputs(numbers)
         if self.labels is None:
             return x, None, None
-        pairs = {
-            name: self._labels(values, numbers, is_real) for name, values in _named(self.labels).items()
-        }
-        y, weights = ({name: pair[part] for name, pair in pairs.items()} for part in (0, 1))
-        if isinstance(self.labels, dict):
-            return x, y, weights
-        return x, y[None], weights[None]
+        y = tf.nest.map_structure(
+            lambda values: self._labels(values, numbers), self.labels, expand_composites=False
+        )
+        return x, y, tf.nest.map_structure(lambda _: is_real, y)
 
     def batch_inputs(self, numbers):
         """token_ids, padding_mask and segment_ids of some examples, in the graph."""
@@ -138,14 +135,8 @@ class Examples:
         numbers = numbers[numbers >= 0]
         return describe_examples(np.full(len(numbers), step // steps), numbers)
 
-    def _labels(self, values, numbers, is_real):
-        """Labels of some examples and their weights, of the same shape but for several in a row."""
+    def _labels(self, values, numbers):
         chosen = tf.gather(values, numbers)
-        if not isinstance(chosen, tf.RaggedTensor):
-            return chosen, is_real
-        chosen = chosen.to_tensor(-1, shape=[None, self.length])
-        return chosen, is_real[:, None] * tf.ones_like(chosen, tf.float32)
-
-
-def _named(labels):
-    return labels if isinstance(labels, dict) else {None: labels}
+        if isinstance(chosen, tf.RaggedTensor):
+            return chosen.to_tensor(-1, shape=[None, self.length])
+        return chosen

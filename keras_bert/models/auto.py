@@ -1,16 +1,13 @@
 """The model that a checkpoint was written from, whichever it is."""
 
 from keras_bert.checkpoints.formats import local_directory, open_checkpoint
+from keras_bert.models.classifier import BertClassifier
+from keras_bert.models.discriminator import BertDiscriminator
 from keras_bert.models.encoder import BertEncoder
-from keras_bert.models.pretrainer import BertPretrainer
-from keras_bert.models.task_models import (
-    BertClassifier,
-    BertDiscriminator,
-    BertMaskedLM,
-    BertMultipleChoice,
-    BertQuestionAnswering,
-    BertTokenClassifier,
-)
+from keras_bert.models.multiple_choice import BertMultipleChoice
+from keras_bert.models.pretrainer import BertMaskedLM, BertPretrainer
+from keras_bert.models.question_answering import BertQuestionAnswering
+from keras_bert.models.token_classifier import BertTokenClassifier
 
 MODELS = {
     "encoder": BertEncoder,

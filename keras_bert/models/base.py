@@ -46,17 +46,26 @@ class BertModel(PretrainedModel):
         raise NotImplementedError
 
     def label_weights(self, y, sample_weight=None):
-        """How much each element of each output counts, {name of the output: (...) float32}."""
+        """How much each label counts, {name of the output: (...) float32}, of the labels' shapes.
+
+        A sample weight of fewer axes than its labels is that of all of them: of a row, for example.
+        """
         y = self.named(y)
+        ones = {name: ops.ones_like(labels, "float32") for name, labels in y.items()}
         if sample_weight is None:
-            return {name: ops.ones_like(labels, "float32") for name, labels in y.items()}
+            return ones
         sample_weight = self.named(sample_weight)
         missing = sorted(set(y) - set(sample_weight))
         if missing:
             raise ValueError(
                 f"`sample_weight` must have a weight for every label. Received: none for {missing}."
             )
-        return {name: ops.cast(sample_weight[name], "float32") for name in y}
+        weights = {}
+        for name, each in ones.items():
+            given = ops.cast(sample_weight[name], "float32")
+            axes = len(each.shape) - len(given.shape)
+            weights[name] = ops.reshape(given, (*ops.shape(given), *[1] * axes)) * each
+        return weights
 
     def weighted_figures(self, y, y_pred, shares):
         """Each figure of a batch, as the sum of its elements times their shares.

@@ -109,3 +109,13 @@ class BertPretrainer(BertModel):
 
     def get_config(self):
         return {**super().get_config(), "sentence_head": self.sentence is not None}
+
+
+@keras.saving.register_keras_serializable(package="keras_bert")
+class BertMaskedLM(BertPretrainer):
+    """A BertPretrainer without a sentence head: fills masks, and nothing else."""
+
+    needs_pooler = False
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **{**kwargs, "sentence_head": False})

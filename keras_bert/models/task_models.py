@@ -1,4 +1,4 @@
-"""Models with one light head: for texts, tokens, spans and choices (Devlin et al. 2018, section 4)."""
+"""What models with one light head share: encoder, dropout, dense layer, labels to ignore."""
 
 import keras
 from keras import ops
@@ -6,17 +6,15 @@ from keras import ops
 from keras_bert.hashing import fold
 from keras_bert.layers.dropout import dropout
 from keras_bert.layers.embeddings import initializer
-from keras_bert.layers.heads import DiscriminatorHead
-from keras_bert.losses import binary_cross_entropy, sparse_cross_entropy, squared_error
-from keras_bert.metrics import binary_accuracy, sparse_accuracy
+from keras_bert.losses import sparse_cross_entropy
+from keras_bert.metrics import sparse_accuracy
 from keras_bert.models.base import BertModel
 from keras_bert.models.encoder import BertEncoder
-from keras_bert.models.pretrainer import BertPretrainer
+from keras_bert.models.texts import TextModel
+from keras_bert.text.pairing import combine
 
-PROBLEM_TYPES = ("single_label", "multi_label", "regression")
 
-
-class TaskModel(BertModel):
+class TaskModel(TextModel, BertModel):
     """An encoder, dropout, and dense layers that a subclass adds.
 
     Args:
@@ -61,6 +59,32 @@ class TaskModel(BertModel):
         seed = None if seed is None else fold(seed, 1 + self.config.num_hidden_layers)
         return dropout(x, rate, seed, site=4)
 
+    def text_inputs(self, tokenizer, text, text_pair, max_length):
+        """The batch for texts, or pairs, in the graph."""
+        pair = None if text_pair is None else tokenizer.tokenize(text_pair)
+        return combine(
+            tokenizer.tokenize(text),
+            pair,
+            tokenizer=tokenizer,
+            max_length=self.longest(max_length),
+            padding="longest",
+            type_vocab_size=self.config.type_vocab_size,
+        )
+
+    def longest(self, max_length):
+        """`max_length`, or what the model can read; refused where that is less."""
+        if max_length is not None and not 0 < max_length <= self.config.max_length:
+            raise ValueError(
+                f"`max_length` must be at most {self.config.max_length}, what the position table of "
+                f"the model has room for. Received: {max_length}."
+            )
+        return max_length or self.config.max_length
+
+    def window(self, max_length, stride):
+        """Tokens of a window, and from one to the next: a quarter of it where nothing is said."""
+        max_length = self.longest(max_length)
+        return max_length, max(1, max_length // 4) if stride is None else stride
+
     def label_weights(self, y, sample_weight=None):
         """As of every model, and 0 where an integer label is -1."""
         weights = super().label_weights(y, sample_weight)
@@ -93,202 +117,6 @@ class LabelModel(TaskModel):
                 "`label_names` must have `num_labels` names, at least one. "
                 f"Received: {self.num_labels} names, num_labels={num_labels}."
             )
-
-
-@keras.saving.register_keras_serializable(package="keras_bert")
-class BertClassifier(LabelModel):
-    """Scores labels for whole texts or pairs, or predicts numbers, from the first token's state.
-
-    Shapes (B rows, T tokens, C labels):
-        inputs   a dict, as BertEncoder takes it
-        returns  (B, C)  float32  logits; with "regression", the numbers themselves
-        labels   (B,) int, -1 to ignore, for "single_label"; (B, C) of 0 and 1 for "multi_label";
-                 (B,) or (B, C) float for "regression"
-
-    Args:
-        config: An EncoderConfig with `use_pooler`.
-        num_labels: C; may be left out where `label_names` are given.
-        problem_type: "single_label" (cross-entropy), "multi_label" (a yes or no for each label) or
-            "regression" (squared error).
-        label_names: Their names, in the order of the logits.
-        **kwargs: See TaskModel.
-    """
-
-    head = "sequence_classification"
-    needs_pooler = True
-    head_options = ("label_names", "classifier_dropout", "problem_type")
-
-    def __init__(
-        self, config, num_labels=None, problem_type="single_label", label_names=None, **kwargs
-    ):
-        super().__init__(config, num_labels, label_names, **kwargs)
-        if problem_type not in PROBLEM_TYPES:
-            raise ValueError(
-                f"`problem_type` must be one of {', '.join(PROBLEM_TYPES)}. Received: {problem_type!r}."
-            )
-        self.problem_type = problem_type
-        self.classifier = self.dense(self.num_labels, "classifier")
-
-    def call(self, inputs, training=None, seed=None):
-        encoded, seed = self.encode(inputs, training, seed)
-        x = self.drop(encoded["pooled_output"], seed)
-        return ops.cast(self.classifier(x), "float32")
-
-    def element_figures(self, name, labels, outputs):
-        if self.problem_type == "single_label":
-            return label_figures(labels, outputs)
-        labels = ops.reshape(labels, ops.shape(outputs))
-        if self.problem_type == "regression":
-            return {"loss": ops.mean(squared_error(labels, outputs), axis=-1)}
-        return {
-            "loss": ops.mean(binary_cross_entropy(labels, outputs), axis=-1),
-            "accuracy": ops.mean(binary_accuracy(labels, outputs), axis=-1),
-        }
-
-
-@keras.saving.register_keras_serializable(package="keras_bert")
-class BertTokenClassifier(LabelModel):
-    """Scores labels for every token: names of things, parts of speech.
-
-    Shapes (B rows, T tokens, C labels):
-        inputs   a dict, as BertEncoder takes it
-        returns  (B, T, C)  float32  logits
-        labels   (B, T)     int, -1 to ignore
-
-    Args:
-        config: An EncoderConfig.
-        num_labels: C; may be left out where `label_names` are given.
-        label_names: Their names, in the order of the logits.
-        **kwargs: See TaskModel.
-    """
-
-    head = "token_classification"
-    needs_pooler = False
-
-    def __init__(self, config, num_labels=None, label_names=None, **kwargs):
-        super().__init__(config, num_labels, label_names, **kwargs)
-        self.token_classifier = self.dense(self.num_labels, "token_classifier")
-
-    def call(self, inputs, training=None, seed=None):
-        encoded, seed = self.encode(inputs, training, seed)
-        x = self.drop(encoded["sequence_output"], seed)
-        return ops.cast(self.token_classifier(x), "float32")
-
-    def element_figures(self, name, labels, outputs):
-        return label_figures(labels, outputs)
-
-
-@keras.saving.register_keras_serializable(package="keras_bert")
-class BertQuestionAnswering(TaskModel):
-    """Scores every token as the first and as the last of the answer (section 4.2).
-
-    Shapes (B rows, T tokens):
-        inputs   a dict, as BertEncoder takes it: the question, then the text
-        returns  a dict of float32 logits, -1e9 at padding, so that they can be no answer
-            start_positions  (B, T)
-            end_positions    (B, T)
-        labels   a dict of the same names: (B,) int, the tokens; -1 to ignore
-
-    Args:
-        config: An EncoderConfig.
-        **kwargs: See TaskModel.
-    """
-
-    head = "question_answering"
-    needs_pooler = False
-
-    def __init__(self, config, classifier_dropout=0.0, **kwargs):  # the paper has none here
-        super().__init__(config, classifier_dropout=classifier_dropout, **kwargs)
-        self.span = self.dense(2, "span")
-
-    def call(self, inputs, training=None, seed=None):
-        encoded, seed = self.encode(inputs, training, seed)
-        scores = ops.cast(self.span(self.drop(encoded["sequence_output"], seed)), "float32")
-        is_token = ops.cast(inputs["padding_mask"], "bool")[..., None]
-        starts, ends = ops.unstack(ops.where(is_token, scores, -1e9), 2, axis=-1)
-        return {"start_positions": starts, "end_positions": ends}
-
-    def element_figures(self, name, labels, outputs):
-        return label_figures(labels, outputs)
-
-
-@keras.saving.register_keras_serializable(package="keras_bert")
-class BertMultipleChoice(TaskModel):
-    """Scores each of several continuations of a text (section 4.4).
-
-    Shapes (B rows, C choices, T tokens):
-        inputs   a dict of what BertEncoder takes, each (B, C, T)
-        returns  (B, C)  float32  logits
-        labels   (B,)    int, the right choice; -1 to ignore
-
-    Args:
-        config: An EncoderConfig with `use_pooler`.
-        **kwargs: See TaskModel.
-    """
-
-    head = "multiple_choice"
-    needs_pooler = True
-
-    def __init__(self, config, **kwargs):
-        super().__init__(config, **kwargs)
-        self.choice = self.dense(1, "choice")
-
-    def call(self, inputs, training=None, seed=None):
-        rows, choices, length = ops.shape(inputs["token_ids"])
-        flat = {name: ops.reshape(value, (-1, length)) for name, value in inputs.items()}
-        encoded, seed = self.encode(flat, training, seed)
-        scores = self.choice(self.drop(encoded["pooled_output"], seed))
-        return ops.cast(ops.reshape(scores, (rows, choices)), "float32")
-
-    def element_figures(self, name, labels, outputs):
-        return label_figures(labels, outputs)
-
-
-@keras.saving.register_keras_serializable(package="keras_bert")
-class BertDiscriminator(TaskModel):
-    """Scores every token as replaced or not: ELECTRA's discriminator (Clark et al. 2020, section 2).
-
-    Shapes (B rows, T tokens):
-        inputs   a dict, as BertEncoder takes it
-        returns  (B, T)  float32  logit of "replaced"
-        labels   (B, T)  int: 0 = original, 1 = replaced, -1 to ignore
-
-    Args:
-        config: An EncoderConfig.
-        **kwargs: See TaskModel.
-    """
-
-    head = "replaced_token_detection"
-    needs_pooler = False
-    head_options = ()
-
-    def __init__(self, config, **kwargs):
-        super().__init__(config, **kwargs)
-        self.discriminator = DiscriminatorHead(
-            config.hidden_act, config.initializer_range, dtype=self.dtype_policy, name="discriminator"
-        )
-        self.discriminator.build((None, None, config.hidden_size))
-
-    def call(self, inputs, training=None, seed=None):
-        encoded, _ = self.encode(inputs, training, seed)
-        return self.discriminator(encoded["sequence_output"])
-
-    def element_figures(self, name, labels, outputs):
-        labels = ops.maximum(labels, 0)  # ignored ones have no weight
-        return {
-            "loss": binary_cross_entropy(labels, outputs),
-            "accuracy": binary_accuracy(labels, outputs),
-        }
-
-
-@keras.saving.register_keras_serializable(package="keras_bert")
-class BertMaskedLM(BertPretrainer):
-    """A BertPretrainer without a sentence head: fills masks, and nothing else."""
-
-    needs_pooler = False
-
-    def __init__(self, config, **kwargs):
-        super().__init__(config, **{**kwargs, "sentence_head": False})
 
 
 def label_figures(labels, logits):

@@ -1,0 +1,104 @@
+"""The span of a text that answers a question (Devlin et al. 2018, sections 4.2 and 4.3)."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bert.models.answering import find_answers
+from keras_bert.models.task_models import TaskModel, label_figures
+
+
+@keras.saving.register_keras_serializable(package="keras_bert")
+class BertQuestionAnswering(TaskModel):
+    """Scores every token as the first and as the last of the answer (section 4.2).
+
+    Shapes (B rows, T tokens):
+        inputs   a dict, as BertEncoder takes it: the question, then the text
+        returns  a dict of float32 logits, -1e9 at padding, so that they can be no answer
+            start_positions  (B, T)
+            end_positions    (B, T)
+        labels   a dict of the same names: (B,) int, the tokens; -1 to ignore
+
+    Args:
+        config: An EncoderConfig.
+        **kwargs: See TaskModel.
+    """
+
+    head = "question_answering"
+    needs_pooler = False
+
+    def __init__(self, config, classifier_dropout=0.0, **kwargs):  # the paper has none here
+        super().__init__(config, classifier_dropout=classifier_dropout, **kwargs)
+        self.span = self.dense(2, "span")
+
+    def call(self, inputs, training=None, seed=None):
+        encoded, seed = self.encode(inputs, training, seed)
+        scores = ops.cast(self.span(self.drop(encoded["sequence_output"], seed)), "float32")
+        is_token = ops.cast(inputs["padding_mask"], "bool")[..., None]
+        starts, ends = ops.unstack(ops.where(is_token, scores, -1e9), 2, axis=-1)
+        return {"start_positions": starts, "end_positions": ends}
+
+    def text_outputs(
+        self,
+        tokenizer,
+        question,
+        context,
+        n_best=1,
+        max_length=None,
+        stride=None,
+        max_answer_length=30,
+        max_question_length=64,
+    ):
+        """Graph function behind `predict_text` and the export: see `find_answers`."""
+        room = min(max_question_length, (max_length or self.config.max_length) // 2)
+        max_length, stride = self.window(max_length, stride)
+        return find_answers(
+            self, tokenizer, question, context, n_best, max_length, stride, max_answer_length, room
+        )
+
+    def readable(self, row, **options):
+        answers = [
+            {"answer": text.decode(), "start": int(start), "end": int(end), "score": float(score)}
+            for text, start, end, score in zip(
+                row["answers"], row["starts"], row["ends"], row["probabilities"], strict=True
+            )
+            if end > start
+        ]
+        best = float(row["scores"][0]) if answers else -np.inf
+        null = float(row["no_answer"])
+        return {"answers": answers, "no_answer_margin": null - best if answers else np.inf}
+
+    def predict_text(
+        self, questions, contexts, n_best=1, no_answer_threshold=None, batch_size=8, **options
+    ):
+        """The answer to each question, a slice of its context.
+
+        Args:
+            questions, contexts: Lists of str.
+            n_best: How many answers to give.
+            no_answer_threshold: How much more than the best answer no answer must score to be taken;
+                None: there always is an answer, if the context has any text.
+            batch_size: Questions that are computed at once; it changes no result.
+            **options: max_length and stride (tokens of a window, and from one to the next),
+                max_answer_length, max_question_length (tokens).
+
+        Returns:
+            For each question a dict: "answer", "start" and "end" in characters, "score" (a
+            probability among the `n_best` and no answer), "no_answer_margin" (what is compared with the
+            threshold), "answers" (the `n_best`). No answer is "", at 0 to 0.
+        """
+        rows = self.predict_columns([questions, contexts], batch_size, n_best=n_best, **options)
+        for row in rows:
+            is_none = no_answer_threshold is not None and row["no_answer_margin"] > no_answer_threshold
+            if is_none or not row["answers"]:
+                row |= {"answer": "", "start": 0, "end": 0, "score": 1 - _total(row["answers"])}
+            else:
+                row |= row["answers"][0]
+        return rows
+
+    def element_figures(self, name, labels, outputs):
+        return label_figures(labels, outputs)
+
+
+def _total(answers):
+    return sum(answer["score"] for answer in answers)
