@@ -3,15 +3,28 @@
 from keras import ops
 
 
-def sparse_cross_entropy(labels, logits):
+def sparse_cross_entropy(labels, logits, smoothing=0.0, focal_gamma=0.0):
     """Cross-entropy in nats of integer labels under logits.
 
     Shapes (C classes):
         labels   (...)     int
         logits   (..., C)  float
         returns  (...)     float32
+
+    Args:
+        smoothing: Share of the truth that is spread evenly over all classes (Szegedy et al. 2015,
+            section 7).
+        focal_gamma: Power of (1 - probability of the label) that the loss is multiplied by, so that
+            what is easy counts less (Lin et al. 2017, section 3).
     """
-    return ops.sparse_categorical_crossentropy(labels, ops.cast(logits, "float32"), from_logits=True)
+    logits = ops.cast(logits, "float32")
+    loss = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    if focal_gamma:
+        loss *= (1 - ops.exp(-loss)) ** focal_gamma
+    if smoothing:
+        spread = ops.logsumexp(logits, axis=-1) - ops.mean(logits, axis=-1)
+        loss = (1 - smoothing) * loss + smoothing * spread
+    return loss
 
 
 def binary_cross_entropy(labels, logits):

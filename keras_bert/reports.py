@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import posixpath
 import subprocess
 import sys
 
@@ -99,6 +100,72 @@ def draw_history(history, unigram_entropy, path):
     loss.set(ylabel="masked LM loss (nats per masked token)")
     accuracy.set(xlabel="step", ylabel="masked LM accuracy")
     loss.legend()
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=120)
+    write_atomically(path, drawn.getvalue())
+
+
+def write_task_report(recipe, metric, metrics, results, mistakes, shown=10):
+    """Writes report.md and learning.png: scores, curves and the worst mistakes of a fine-tuning run.
+
+    Args:
+        recipe: A FinetuneRecipe.
+        metric: The score that chose the best epoch.
+        metrics: As metrics.json holds them.
+        results: Of each seed: its history.
+        mistakes: Of the best model on the development data, the worst first.
+        shown: How many of them to show.
+    """
+    folder = recipe.workdir
+    draw_learning(
+        [result["history"] for result in results], metric, posixpath.join(folder, "learning.png")
+    )
+    names = [split for split in metrics if isinstance(metrics[split], dict)]
+    lines = [
+        f"# {recipe.task}",
+        "",
+        f"{len(results)} run(s) from {recipe.init}, {recipe.epochs} epochs of batches of "
+        f"{recipe.batch_size}, peak rate {recipe.learning_rate:g}; training took "
+        f"{metrics['seconds_per_epoch']:.1f} s an epoch.",
+        f"The best epoch is that with the highest {metric} on dev.",
+        "",
+        "| score | " + " | ".join(names) + " |",
+        "| --- |" + " --- |" * len(names),
+    ]
+    for score in metrics[names[0]]:
+        cells = [_cell(metrics[split].get(score)) for split in names]
+        lines.append(f"| {score} | " + " | ".join(cells) + " |")
+    lines += ["", "![learning](learning.png)", "", "## Worst mistakes on dev", ""]
+    lines += ["| text | truth | prediction |", "| --- | --- | --- |"]
+    for each in mistakes[:shown]:
+        cells = (each[name].replace("|", "\\|").replace("\n", " ") for name in each)
+        lines.append("| " + " | ".join(cell[:300] for cell in cells) + " |")
+    write_atomically(posixpath.join(folder, "report.md"), "\n".join(lines) + "\n")
+
+
+def _cell(spread):
+    if spread is None:
+        return ""
+    if len(spread["values"]) == 1:
+        return f"{spread['mean']:.4g}"
+    return f"{spread['mean']:.4g} ± {spread['deviation']:.2g}"
+
+
+def draw_learning(histories, metric, path):
+    """Draws the losses and the development score of several runs over steps."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 6.4), layout="constrained")
+    losses, scores = figure.subplots(2, sharex=True)
+    for number, history in enumerate(histories):
+        steps, color = [row["step"] for row in history], f"C{number}"
+        losses.plot(steps, [row["loss"] for row in history], ".--", color=color)
+        losses.plot(steps, [row["val_loss"] for row in history], ".-", color=color)
+        scores.plot(steps, [row[f"val_{metric}"] for row in history], ".-", color=color)
+    losses.set(ylabel="loss: training (dashed), dev")
+    scores.set(xlabel="step", ylabel=f"dev {metric}")
+    for axes in (losses, scores):
+        axes.grid(alpha=0.3)
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=120)
     write_atomically(path, drawn.getvalue())

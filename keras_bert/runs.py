@@ -403,13 +403,19 @@ def _path(recipe, name):
     return posixpath.join(recipe.workdir, name)
 
 
-def prepare_workdir(recipe):
+def prepare_workdir(recipe, free=FREE_FIELDS, begun=("tokenizer_config.json", "states")):
     """Makes the directory with the resolved recipe in it, or checks that the run there has the same.
+
+    Args:
+        recipe: A recipe with `workdir`.
+        free: Names of the fields that may differ.
+        begun: What a run that has begun has left in the directory.
 
     Raises:
         ValueError: When the directory holds a run of other settings.
     """
     path, values = _path(recipe, "recipe.json"), dataclasses.asdict(recipe)
+    values = json.loads(json.dumps(values))  # as they are read again
     try:
         tf.io.gfile.makedirs(recipe.workdir)
         if not tf.io.gfile.exists(path):
@@ -423,9 +429,8 @@ def prepare_workdir(recipe):
     changed = {
         name: (before[name], value)
         for name, value in values.items()
-        if name not in FREE_FIELDS and before.get(name, value) != value
+        if name not in free and before.get(name, value) != value
     }
-    begun = ("tokenizer_config.json", "states")
     if changed and not any(tf.io.gfile.exists(_path(recipe, name)) for name in begun):
         write_atomically(path, json.dumps(values, indent=1) + "\n")  # nothing came of the run before
         return

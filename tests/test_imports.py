@@ -33,9 +33,11 @@ MAY_IMPORT = {
     "reports": {"files"},
     "recipes": {"config", "data", "files", "text", "training"},
     "serving": {"files", "models", "text"},
-    "tasks": {"data", "models", "metrics", "losses"},
+    "tasks": {"data"},
+    "kinds": {"data", "entities", "models", "scoring", "tasks"},
 }
 MAY_IMPORT["runs"] = set(MAY_IMPORT)
+MAY_IMPORT["finetuning"] = {*MAY_IMPORT, "runs"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

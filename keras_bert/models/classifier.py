@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_bert.losses import binary_cross_entropy, squared_error
 from keras_bert.metrics import binary_accuracy
-from keras_bert.models.task_models import LabelModel, label_figures
+from keras_bert.models.task_models import LabelModel
 
 PROBLEM_TYPES = ("single_label", "multi_label", "regression")
 
@@ -97,7 +97,7 @@ class BertClassifier(LabelModel):
 
     def element_figures(self, name, labels, outputs):
         if self.problem_type == "single_label":
-            return label_figures(labels, outputs)
+            return self.label_figures(labels, outputs)
         if self.problem_type == "regression":
             return {"loss": squared_error(labels, ops.reshape(outputs, ops.shape(labels)))}
         return {

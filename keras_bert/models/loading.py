@@ -23,8 +23,9 @@ class PretrainedModel(keras.Model):
     needs_pooler = None  # whether the model needs the encoder's pooler; None: as the checkpoint has one
 
     @classmethod
-    def from_pretrained(cls, path, tokenizer="load", new_head=False, **options):
-        """Reads a checkpoint of transformers or sentence-transformers, or a preset of keras-hub.
+    def from_pretrained(cls, path, tokenizer="load", new_head=False, dropout=None, **options):
+        """Reads a checkpoint of transformers, sentence-transformers, keras-hub, Model Garden, or a TF1
+        release of google-research/bert or /albert; its files say which.
 
         Weights are converted to the type of the model's variables (float32, or what `dtype` says).
         A head that the checkpoint does not hold keeps its initial weights, of which a warning tells.
@@ -32,8 +33,10 @@ class PretrainedModel(keras.Model):
         Args:
             path: Local or remote (`gs://...`) directory, or `hf://owner/name[@revision]`, which needs
                 a network.
-            tokenizer: "load": that of the directory, if there is one; or a tokenizer; or None.
+            tokenizer: "load": that of the directory, if there is one; or a tokenizer; or None. Cased
+                models whose files do not say so need `load_tokenizer(path, lowercase=False)`.
             new_head: Whether the head is to be a new one, whatever the checkpoint holds.
+            dropout: Of states and attention in training; None for the checkpoint's.
             **options: Arguments of the constructor, such as `layout`, `dtype` or `num_labels`. Those of
                 the head need not be given where the checkpoint says them.
 
@@ -45,6 +48,9 @@ class PretrainedModel(keras.Model):
         checkpoint = open_checkpoint(path)
         needs_pooler = checkpoint.has_pooler() if cls.needs_pooler is None else cls.needs_pooler
         config = dataclasses.replace(checkpoint.config, use_pooler=needs_pooler)
+        if dropout is not None:
+            rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+            config = dataclasses.replace(config, **rates)
         if tokenizer == "load":
             tokenizer = load_tokenizer(path) if has_tokenizer(path) else None
         taken = {

@@ -100,11 +100,30 @@ class TaskModel(TextModel, BertModel):
 
 
 class LabelModel(TaskModel):
-    """A task model whose labels have names."""
+    """A task model whose labels have names.
+
+    Args:
+        config: An EncoderConfig.
+        num_labels: How many labels; may be left out where `label_names` are given.
+        label_names: Their names, in the order of the logits.
+        label_smoothing, focal_gamma: As in `sparse_cross_entropy`, of the loss in training.
+        class_weights: A factor of the loss for each label; None for 1.
+        **kwargs: See TaskModel.
+    """
 
     head_options = ("label_names", "classifier_dropout")
+    loss_options = ("label_smoothing", "focal_gamma", "class_weights")
 
-    def __init__(self, config, num_labels=None, label_names=None, **kwargs):
+    def __init__(
+        self,
+        config,
+        num_labels=None,
+        label_names=None,
+        label_smoothing=0.0,
+        focal_gamma=0.0,
+        class_weights=None,
+        **kwargs,
+    ):
         super().__init__(config, **kwargs)
         if num_labels is None and label_names is None:
             raise ValueError("`num_labels` or `label_names` must be given. Received: neither.")
@@ -117,12 +136,41 @@ class LabelModel(TaskModel):
                 "`label_names` must have `num_labels` names, at least one. "
                 f"Received: {self.num_labels} names, num_labels={num_labels}."
             )
+        if len(set(self.label_names)) < self.num_labels:
+            raise ValueError(f"`label_names` must differ. Received: {self.label_names}.")
+        if class_weights is not None and len(class_weights) != self.num_labels:
+            raise ValueError(
+                "`class_weights` must have a factor for each label. "
+                f"Received: {len(class_weights)} for {self.num_labels} labels."
+            )
+        if not 0 <= label_smoothing < 1 or focal_gamma < 0:
+            raise ValueError(
+                "`label_smoothing` must lie in [0, 1) and `focal_gamma` not be negative. "
+                f"Received: {label_smoothing} and {focal_gamma}."
+            )
+        self.label_smoothing = label_smoothing
+        self.focal_gamma = focal_gamma
+        self.class_weights = None if class_weights is None else tuple(map(float, class_weights))
+
+    def label_figures(self, labels, logits):
+        """Figures of integer labels, the loss with the model's options."""
+        figures = label_figures(
+            labels, logits, smoothing=self.label_smoothing, focal_gamma=self.focal_gamma
+        )
+        if self.class_weights is not None:
+            factors = ops.convert_to_tensor(self.class_weights, "float32")
+            figures["loss"] *= ops.take(factors, ops.maximum(labels, 0), axis=0)
+        return figures
+
+    def get_config(self):
+        own = {name: getattr(self, name) for name in self.loss_options}
+        return {**super().get_config(), **own}
 
 
-def label_figures(labels, logits):
+def label_figures(labels, logits, **loss_options):
     """Figures of integer labels, of which ignored ones, -1, have no weight."""
     labels = ops.maximum(labels, 0)
     return {
-        "loss": sparse_cross_entropy(labels, logits),
+        "loss": sparse_cross_entropy(labels, logits, **loss_options),
         "accuracy": sparse_accuracy(labels, logits),
     }

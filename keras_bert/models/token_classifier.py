@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_bert.entities import are_entity_tags
 from keras_bert.models.tagging import find_entities, tag_words
-from keras_bert.models.task_models import LabelModel, label_figures
+from keras_bert.models.task_models import LabelModel
 
 
 @keras.saving.register_keras_serializable(package="keras_bert")
@@ -92,4 +92,4 @@ class BertTokenClassifier(LabelModel):
         return self.predict_columns([texts], batch_size, max_length=max_length, stride=stride)
 
     def element_figures(self, name, labels, outputs):
-        return label_figures(labels, outputs)
+        return self.label_figures(labels, outputs)

@@ -72,3 +72,27 @@ class OnBest(keras.callbacks.Callback):
         if value < self.best:
             self.best = value
             self.action()
+
+
+class StopWhenStale(keras.callbacks.Callback):
+    """Stops training when a figure was not the highest so far for some epochs.
+
+    Unlike Keras's EarlyStopping it looks at the epochs of the whole run, those before a restart too.
+
+    Args:
+        monitor: Name of the figure in the logs.
+        patience: Epochs without a new highest.
+        history: Logs of the epochs before, of a run that goes on.
+    """
+
+    def __init__(self, monitor, patience, history=()):
+        super().__init__()
+        self.monitor = monitor
+        self.patience = patience
+        self.values = [logs[monitor] for logs in history]
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.values.append(float(logs[self.monitor]))
+        since_best = len(self.values) - 1 - self.values.index(max(self.values))
+        if since_best >= self.patience:
+            self.model.stop_training = True

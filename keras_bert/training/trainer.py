@@ -141,7 +141,14 @@ class Trainer:
         return done
 
     def fit(
-        self, make_batches, steps, steps_per_epoch=None, evaluate=None, callbacks=(), describe=None
+        self,
+        make_batches,
+        steps,
+        steps_per_epoch=None,
+        evaluate=None,
+        callbacks=(),
+        describe=None,
+        score=None,
     ):
         """Trains until `steps` are done in all, from where the model's saved state is.
 
@@ -158,11 +165,13 @@ class Trainer:
                 epoch, which the logs hold as `val_...`.
             callbacks: Of Keras.
             describe: describe(step) -> the examples of that step in words, for errors.
+            score: score() -> {name: number} of the model as it is, at the end of each epoch, for what
+                no sum over elements gives (F1, correlations); the logs hold them as `val_...` too.
 
         Returns:
             The history: for each epoch a dict of `step`, `loss`, the model's figures over the epoch,
-            each a sum over its elements divided by their weights, learning_rate, tokens_per_second
-            (of training alone), peak_memory_gib.
+            each a sum over its elements divided by their weights, learning_rate, tokens_per_second and
+            seconds (of training alone, since the epoch's start or a restart), peak_memory_gib.
 
         Raises:
             Interrupted: After SIGTERM or SIGINT; the state is saved.
@@ -200,6 +209,8 @@ class Trainer:
                 if evaluate is not None:
                     figures = self.evaluate(evaluate, callbacks)
                     logs.update({f"val_{name}": value for name, value in figures.items()})
+                if score is not None:
+                    logs.update({f"val_{name}": value for name, value in score().items()})
                 callbacks.on_epoch_end(epoch, logs)
                 self.history.append({"step": self._done, **_numbers(logs)})
                 self._epoch_sums = {}
@@ -311,6 +322,7 @@ class Trainer:
                 raise self._interrupted()
             if self.model.stop_training:
                 break
+        logs["seconds"] = time.perf_counter() - start
         logs["peak_memory_gib"] = _peak_memory() / 2**30
         logs["learning_rate"] = float(keras.ops.convert_to_numpy(self.step.optimizer.learning_rate))
         return logs
