@@ -1,0 +1,137 @@
+"""keras_bert.data.labelled and tasks: what lies in files, row for row, and what is refused."""
+
+import json
+
+import pytest
+
+from keras_bert.data.labelled import read_questions, read_table, read_tagged
+from keras_bert.tasks import KINDS, TASKS, label_names_of, labels_of, path_of, read_split
+
+
+def write(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(path)
+
+
+def test_tsv_has_no_quoting_and_no_line_ends_but_newlines(tmp_path):
+    """As GLUE's files: quotes, U+2028 and a byte order mark in them."""
+    path = write(tmp_path, "a.tsv", '\ufeffsentence\tlabel\r\n"half\t1\r\nodd\u2028line, "x"\t0\n\n')
+    assert read_table(path) == [
+        {"sentence": '"half', "label": "1"},
+        {"sentence": 'odd\u2028line, "x"', "label": "0"},
+    ]
+
+
+def test_csv_has_quotes_and_newlines_in_them(tmp_path):
+    path = write(tmp_path, "a.csv", 'one,"a, ""b""\nc",5.0\n')
+    assert read_table(path, ("x", "y", "z")) == [{"x": "one", "y": 'a, "b"\nc', "z": "5.0"}]
+    with pytest.raises(ValueError, match="well-formed CSV.*line 1"):
+        read_table(write(tmp_path, "b.csv", 'a,"b'), ("x", "y"))
+
+
+def test_json_lines(tmp_path):
+    rows = [{"text": "a", "label": 1}, {"text": "b", "label": None, "choices": ["x", "y"]}]
+    path = write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows)))
+    assert read_table(path) == [
+        {"text": "a", "label": "1"},
+        {"text": "b", "label": "", "choices": ["x", "y"]},
+    ]
+    with pytest.raises(ValueError, match="JSON object.*line 1"):
+        read_table(write(tmp_path, "b.jsonl", "[1]"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", "a\tb\n1\t2\n3\n", "columns a, b.*row 3 with 1 instead of 2"),
+        ("a.tsv", "a\ta\n1\t2\n", "different names"),
+        ("a.tsv", "a\tb\n", "must have rows"),
+        ("a.xlsx", "", "must end in .tsv"),
+        ("a.tsv", b"a\tb\n\xff\t1\n", "UTF-8.*byte 4"),
+    ],
+)
+def test_tables_that_are_none_are_refused(name, content, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        read_table(write(tmp_path, name, content))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\nPeter NNP I-NP I-PER\n",
+        "EU\tB-ORG\nrejects\tO\n\t\nPeter\tB-PER",
+        "EU S-ORG\nrejects O\n\n\nPeter S-PER\n\n",
+    ],
+    ids=["IOB1 with four columns", "BIO with tabs", "BIOES"],
+)
+def test_sentences_of_tags_in_every_scheme(content, tmp_path):
+    assert read_tagged(write(tmp_path, "a.conll", content)) == [
+        {"words": ["EU", "rejects"], "tags": ["B-ORG", "O"]},
+        {"words": ["Peter"], "tags": ["B-PER"]},
+    ]
+
+
+def test_parts_of_speech_stay_as_they_are(tmp_path):
+    path = write(tmp_path, "a.txt", "the DET\ncat NOUN\n")
+    assert read_tagged(path)[0]["tags"] == ["DET", "NOUN"]
+    for content, message in (
+        ("the\n", "1 columns"),
+        ("a b\na b c\n", "3 columns after 2"),
+        ("\n", "none"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_tagged(write(tmp_path, "b.txt", content))
+
+
+def squad(**question):
+    asked = {"id": "1", "question": "who?", "answers": [{"text": "Ann", "answer_start": 2}], **question}
+    return json.dumps({"data": [{"paragraphs": [{"context": "Oh Ann.", "qas": [asked]}]}]})
+
+
+def test_questions_of_both_versions(tmp_path):
+    right = squad(answers=[{"text": "Ann", "answer_start": 3}])
+    (row,) = read_questions(write(tmp_path, "a.json", right))
+    assert row["context"][row["starts"][0] :].startswith(row["answers"][0])
+    (row,) = read_questions(write(tmp_path, "b.json", squad(is_impossible=True)))
+    assert row["answers"] == row["starts"] == []
+    with pytest.raises(ValueError, match="'Ann', where the context has ' An', for 1"):
+        read_questions(write(tmp_path, "c.json", squad()))
+    with pytest.raises(ValueError, match="SQuAD's form.*'data'"):
+        read_questions(write(tmp_path, "d.json", "{}"))
+
+
+def test_the_table_of_tasks_is_whole():
+    assert {task.kind for task in TASKS.values()} == set(KINDS)
+    assert set(KINDS) <= set(TASKS)  # for a user's own data
+    for task in TASKS.values():
+        assert task.kind not in ("tagging", "answers") or task.labels is None
+
+
+def test_glue_as_its_archive_has_it(tmp_path):
+    """CoLA has four columns and a header in the test file alone; labels get names."""
+    write(tmp_path, "train.tsv", "gj04\t1\t\tShe left.\ngj04\t0\t*\tLeft she.\n")
+    write(tmp_path, "test.tsv", "index\tsentence\n0\tHe left.\n")
+    task = TASKS["cola"]
+    rows = read_split(task, path_of(task, str(tmp_path), "train"), "train")
+    assert [row["sentence"] for row in rows] == ["She left.", "Left she."]
+    assert [labels_of(task, row) for row in rows] == [["acceptable"], ["unacceptable"]]
+    assert label_names_of(task, rows) == ["unacceptable", "acceptable"]
+    (row,) = read_split(task, path_of(task, str(tmp_path), "test"), "test")
+    assert row["sentence"] == "He left."
+    assert path_of(task, str(tmp_path), "dev") is None
+    with pytest.raises(ValueError, match="must have the columns sentence1, sentence2"):
+        read_split(TASKS["rte"], path_of(task, str(tmp_path), "test"), "test")
+
+
+def test_labels_are_ordered_by_number_or_name():
+    task = TASKS["classification"]
+    assert label_names_of(task, [{"label": "10"}, {"label": "9"}]) == ["9", "10"]
+    assert label_names_of(task, [{"label": "b"}, {"label": "a"}]) == ["a", "b"]
+    multi = TASKS["multi_label"]
+    assert labels_of(multi, {"label": "x, y,"}) == ["x", "y"]
+    assert label_names_of(multi, [{"label": ["y"]}, {"label": "x,y"}]) == ["x", "y"]
+    tags = [{"tags": ["O", "I-b", "B-a"]}]
+    assert label_names_of(TASKS["tagging"], tags) == ["O", "B-a", "B-b", "I-b"]
+    with pytest.raises(ValueError, match="in the column 'label'"):
+        labels_of(task, {"text": "a"})
