@@ -48,6 +48,6 @@ class _TextModule(tf.Module):
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
         def serve(text):
-            return model.text_outputs(text, tokenizer)
+            return model.text_outputs(tokenizer, text)
 
         self.serve = serve

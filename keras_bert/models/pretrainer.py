@@ -1,7 +1,6 @@
 """The model of pretraining: encoder, masked LM head and sentence head."""
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_bert.layers.embeddings import initializer
@@ -11,10 +10,11 @@ from keras_bert.metrics import sparse_accuracy
 from keras_bert.models.base import BertModel
 from keras_bert.models.encoder import BertEncoder
 from keras_bert.models.filling import fill_masks
+from keras_bert.models.texts import TextModel
 
 
 @keras.saving.register_keras_serializable(package="keras_bert")
-class BertPretrainer(BertModel):
+class BertPretrainer(TextModel, BertModel):
     """Predicts masked words and, with a sentence head, whether the segments are in order.
 
     Devlin et al. 2018, section 3.1: masked LM and next sentence prediction, trained together. ALBERT
@@ -74,32 +74,30 @@ class BertPretrainer(BertModel):
             outputs["sentence"] = ops.cast(self.sentence(encoded["pooled_output"]), "float32")
         return outputs
 
-    def text_outputs(self, text, tokenizer, top_k=5):
+    def text_outputs(self, tokenizer, text, top_k=5):
         """Graph function behind `predict_text` and the export: see `fill_masks`."""
         return fill_masks(self, tokenizer, text, top_k)
 
-    def predict_text(self, texts, top_k=5):
+    def readable(self, row, top_k=5):
+        return [
+            [(word.decode(), float(score)) for word, score in zip(*mask, strict=True)]
+            for mask in zip(row["words"], row["scores"], strict=True)
+            if mask[0][0]
+        ]
+
+    def predict_text(self, texts, top_k=5, batch_size=32):
         """Fills every [MASK] of some texts.
+
+        Args:
+            texts: List of str.
+            top_k: How many words to give for each.
+            batch_size: Texts that are computed at once; it changes no result.
 
         Returns:
             For each text, for each of its masks, the `top_k` likeliest (word, probability). Masks
             behind the longest row that the model takes are left out.
         """
-        if self.tokenizer is None:
-            raise ValueError("`tokenizer` of the model must be set for `predict_text`. Received: None.")
-        if isinstance(texts, str):
-            raise ValueError(f"`texts` must be a list of strings. Received: the string {texts[:40]!r}.")
-        if not len(texts):
-            return []
-        out = self.text_outputs(tf.constant(texts, tf.string), self.tokenizer, top_k)
-        return [
-            [
-                [(word.decode(), float(score)) for word, score in zip(*mask, strict=True)]
-                for mask in zip(words, scores, strict=True)
-                if mask[0][0]
-            ]
-            for words, scores in zip(out["words"].numpy(), out["scores"].numpy(), strict=True)
-        ]
+        return self.predict_columns([texts], batch_size, top_k=top_k)
 
     def element_figures(self, name, labels, outputs):
         return {
