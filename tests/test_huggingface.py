@@ -237,8 +237,10 @@ def test_labels_are_kept_or_replaced():
         ValueError, match=r"misshapen: classifier.out_proj.weight \(3, 12\) where \(2, 12\)"
     ):
         keras_bert.BertClassifier.from_pretrained(folder, num_labels=2)
-    with pytest.warns(UserWarning, match="holds no classifier for"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # what was asked for is no surprise
         new = keras_bert.BertClassifier.from_pretrained(folder, num_labels=2, new_head=True)
+    assert new.load_report.new == ["classifier"]
     np.testing.assert_array_equal(new.encoder.pooler.kernel, kept.encoder.pooler.kernel)
     with pytest.raises(ValueError, match="`num_labels` or `label_names` must be given"):
         keras_bert.BertClassifier.from_pretrained(FIXTURES / "bert_Model")

@@ -63,7 +63,9 @@ class PretrainedModel(keras.Model):
             check_vocabulary(tokenizer, config, may_be_smaller=True)
             model.tokenizer = tokenizer
         report = load(weights_by_path(model), checkpoint, model.head, new_head)
-        new = [component.replace("_", " ") for component in report.new]
+        # a head that was asked for is no surprise
+        new = [each for each in report.new if not new_head or each == "pooler"]
+        new = [component.replace("_", " ") for component in new]
         if new:
             warnings.warn(
                 f"{checkpoint.path} holds no {' and no '.join(new)} for this model: newly initialised, "
