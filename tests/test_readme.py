@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from conftest import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -33,6 +34,23 @@ def test_the_encoder_example_runs():
     }
     exec(BLOCKS[1].replace("bert_base", "bert_tiny"), names)
     assert names["states"].shape == (1, 3, 128)
+
+
+def test_the_fine_tuning_example_runs(tmp_path, monkeypatch, capsys):
+    """As written, on a tiny model in its place."""
+    from keras_bert import BertEncoder, EncoderConfig, WordPieceTokenizer
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "dull", "not", "bad"]
+    config = EncoderConfig.from_preset("bert_tiny", vocab_size=len(words))
+    tokenizer = WordPieceTokenizer(words)
+    BertEncoder(config, tokenizer=tokenizer).save_pretrained(tmp_path / "bert")
+    monkeypatch.chdir(tmp_path)
+    (code,) = (block for block in BLOCKS if 'BertClassifier.from_pretrained("bert/"' in block)
+    with pytest.warns(UserWarning, match="no classifier"):
+        exec(code, {})
+    (answer,) = eval(capsys.readouterr().out.splitlines()[-1])
+    assert answer["label"] in answer["probabilities"]
+    assert (tmp_path / "sentiment" / "model.safetensors").exists()
 
 
 def test_files_that_are_named_exist():
