@@ -4,6 +4,18 @@ import tensorflow as tf
 
 from keras_bert.files import read_json
 
+# The last part of a module's type; the later ones are of the library's first versions, and of SPLADE.
+_ENCODERS = (
+    "Transformer",
+    "MLMTransformer",
+    "BERT",
+    "RoBERTa",
+    "XLMRoBERTa",
+    "CamemBERT",
+    "ALBERT",
+    "DistilBERT",
+)
+
 
 def transformer_directory(directory):
     """The part that holds the encoder and its tokenizer; the directory itself, if it has no parts.
@@ -15,10 +27,18 @@ def transformer_directory(directory):
     if not tf.io.gfile.exists(path):
         return directory
     modules = read_json(path, list)
-    paths = [module["path"] for module in modules if module["type"].endswith(".Transformer")]
+    try:
+        kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
+        paths = [
+            module["path"] for module, kind in zip(modules, kinds, strict=True) if kind in _ENCODERS
+        ]
+    except (AttributeError, KeyError, TypeError):
+        raise ValueError(
+            f"modules.json must hold objects with `type` and `path`. Received: {str(modules)[:80]} in "
+            f"{directory}."
+        ) from None
     if len(paths) != 1:
         raise ValueError(
-            "modules.json must name one module of type Transformer. "
-            f"Received: {[module['type'] for module in modules]} in {directory}."
+            f"modules.json must name one module of type Transformer. Received: {kinds} in {directory}."
         )
     return tf.io.gfile.join(directory, paths[0]) if paths[0] else directory

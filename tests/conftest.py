@@ -14,6 +14,7 @@ tf.config.set_logical_device_configuration(
 )
 
 ROOT = Path(__file__).parents[1]
+MEASURED = {"seconds", "tokens_per_second", "peak_memory_gib"}  # of one run, in a history of figures
 VOCAB, ROWS, LENGTH, PREDICTIONS = 23, 3, 7, 2
 
 

@@ -2,8 +2,12 @@
 
 import dataclasses
 import json
+import re
+import shlex
 import shutil
 import struct
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -416,6 +420,110 @@ def test_a_keras_file_keeps_a_head(tmp_path):
         x, _ = inputs_of(load_file(FIXTURES / folder / "answers.safetensors"))
         np.testing.assert_array_equal(again(x), model(x))
         assert getattr(again, "label_names", 0) == getattr(model, "label_names", 0)
+
+
+def test_a_head_counts_whatever_class_the_config_names(tmp_path):
+    """BERT's own releases say BertForMaskedLM, and hold the sentence head as well."""
+    for name in ("BertForMaskedLM", "BertModel", "SomethingElse"):
+        (tmp_path / name).mkdir()
+        folder = copy("bert_PreTraining", tmp_path / name, architectures=[name])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model = keras_bert.BertPretrainer.from_pretrained(folder)
+        for output, expected in answers_of(read("bert_PreTraining")).items():
+            np.testing.assert_array_equal(answers_of(model)[output], expected)
+
+
+def test_a_new_head_has_a_problem_of_its_own():
+    folder = FIXTURES / "roberta_SequenceClassification"  # several labels
+    options = {"new_head": True, "num_labels": 1}
+    assert keras_bert.BertClassifier.from_pretrained(folder, **options).problem_type == "regression"
+    options = {"new_head": True, "num_labels": 3}
+    assert keras_bert.BertClassifier.from_pretrained(folder, **options).problem_type == "single_label"
+    renamed = keras_bert.BertClassifier.from_pretrained(folder, label_names=["a", "b", "c"])
+    assert renamed.problem_type == "multi_label"
+    with pytest.raises(ValueError, match="nothing to choose from"):
+        keras_bert.BertClassifier.from_pretrained(
+            folder, new_head=True, num_labels=1, problem_type="single_label"
+        )
+
+
+def test_saving_over_a_checkpoint_leaves_nothing_of_it(tmp_path):
+    folder = copy("bert_Model", tmp_path)
+    places = shard(folder)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(32))]
+    old = ("tokenizer.json", "special_tokens_map.json", "added_tokens.json")
+    model = keras_bert.BertEncoder.from_pretrained(folder)
+    for name in old:
+        (folder / name).write_text("{}")
+    model.tokenizer = keras_bert.WordPieceTokenizer(words)
+    model.save_pretrained(folder)
+    names = {path.name for path in folder.iterdir()}
+    assert not names & {*old, *places.values(), "model.safetensors.index.json"}
+    assert keras_bert.BertEncoder.from_pretrained(folder).tokenizer.vocabulary_size == 37
+
+
+def test_a_part_of_sentence_transformers_is_not_saved_beside(tmp_path):
+    copy("bert_Model", tmp_path)
+    modules = [{"idx": 0, "name": "0", "path": "bert_Model", "type": "x.models.Transformer"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    model = keras_bert.BertEncoder.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="save into .*bert_Model"):
+        model.save_pretrained(tmp_path)
+    modules[0]["type"] = "x.Pooling"
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ValueError, match="one module of type Transformer"):
+        keras_bert.BertEncoder.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"vocab_size": 10**12}, "1 misshapen: embeddings.word_embeddings.weight"),
+        ({"num_hidden_layers": 10**9}, "1000000000 blocks, 39 tensors"),
+        ({"intermediate_size": 10**9}, "misshapen: encoder.layer.0.intermediate.dense.weight"),
+        ({"max_position_embeddings": 10**9}, "misshapen: embeddings.position_embeddings"),
+        ({"model_type": ["bert"]}, "form that its library gives"),
+        ({"id2label": 7}, "form that its library gives"),
+    ],
+)
+def test_hostile_configs_are_refused_before_anything_is_built(settings, message, tmp_path):
+    folder = copy("bert_TokenClassification", tmp_path, **settings)
+    with pytest.raises(ValueError, match=message):
+        keras_bert.BertTokenClassifier.from_pretrained(folder)
+
+
+def test_keys_that_say_nothing_are_passed_over(tmp_path):
+    folder = copy("bert_Model", tmp_path)
+    settings = json.loads((folder / "config.json").read_text())
+    settings |= {"position_embedding_type": None, "is_decoder": None, "pruned_heads": []}
+    settings |= {"hidden_act": "gelu_python", "directionality": "bidi", "pooler_fc_size": 768}
+    (folder / "config.json").write_text(json.dumps(settings))
+    model = keras_bert.BertEncoder.from_pretrained(folder)
+    assert model.config.hidden_act == "gelu"
+    model.save_pretrained(tmp_path / "back")
+    assert json.loads((tmp_path / "back" / "config.json").read_text())["directionality"] == "bidi"
+    with pytest.raises(ValueError, match="`dtype` must be one of float64.*'int8'"):
+        model.save_pretrained(tmp_path / "int8", dtype="int8")
+
+
+@pytest.mark.long
+def test_the_way_out_of_pickles_works(tmp_path):
+    """Where TensorFlow and Keras 3 are installed, too."""
+    pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path / "it's old"
+    model = transformers.BertModel.from_pretrained(FIXTURES / "bert_Model")
+    model.save_pretrained(folder, safe_serialization=False)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(32))]
+    keras_bert.WordPieceTokenizer(words).save_pretrained(folder)
+    with pytest.raises(ValueError, match="pytorch_model.bin") as error:
+        keras_bert.BertEncoder.from_pretrained(folder)
+    (command,) = re.findall(r"python (-c .*) Received", str(error.value))
+    run = [sys.executable, *shlex.split(command)]
+    subprocess.run(run, check=True, cwd=tmp_path, capture_output=True)
+    read_back = keras_bert.BertEncoder.from_pretrained(tmp_path / "converted")
+    np.testing.assert_array_equal(read_back.pooler.kernel, read("bert_Model").pooler.kernel)
 
 
 @pytest.mark.long

@@ -3,12 +3,14 @@
 import json
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from test_bytepair import MERGES, VOCABULARY
 from test_sentence_piece import MODELS
 
 from keras_bert import BytePairTokenizer, SentencePieceTokenizer, WordPieceTokenizer, load_tokenizer
+from keras_bert.text.pairing import combine
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 UNCASED = [*SPECIAL, "the", "cafe", "un", "##aff", "##able", "!", "[unused1]", "a", "##b"]
@@ -151,7 +153,7 @@ def test_tokenizer_json_alone_as_its_library_reads_it(lowercase, tmp_path):
         ),
         (
             {"tokenizer__json": {"model": {"type": "Unigram", "vocab": []}}},
-            "no file of a known tokenizer",
+            "must hold spiece.model or",
         ),
         (
             {"tokenizer__json": {"registered_name": "keras_hub>T5Tokenizer"}},
@@ -253,6 +255,48 @@ def test_only_known_sentence_piece_kinds_are_saved(tmp_path):
     with pytest.raises(ValueError, match=r"ALBERT's, XLM-R's or CamemBERT's. Received: the order"):
         SentencePieceTokenizer(MODELS["uncased"], albert_rules=False).save_pretrained(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("family", "tokenizer"),
+    [
+        ("bert", WordPieceTokenizer(UNCASED)),
+        ("roberta", BytePairTokenizer(VOCABULARY, MERGES)),
+        ("albert", SentencePieceTokenizer(MODELS["uncased"], lowercase=True)),
+        ("xlm-roberta", SentencePieceTokenizer.for_fairseq(MODELS["plain"])),
+        ("camembert", SentencePieceTokenizer.for_fairseq(MODELS["plain"], "camembert")),
+    ],
+)
+def test_released_files_name_the_family_alone(family, tokenizer, tmp_path):
+    """Without a class, or without the file: config.json decides, as for AutoTokenizer."""
+    tokenizer.save_pretrained(tmp_path)
+    expected = tokenizer.tokenize("the fox and").numpy()
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 512}))
+    for _ in range(2):
+        loaded = load_tokenizer(tmp_path)
+        assert type(loaded) is type(tokenizer)
+        np.testing.assert_array_equal(loaded.tokenize("the fox and"), expected)
+        if family != "bert":
+            (tmp_path / "tokenizer_config.json").unlink(missing_ok=True)
+
+
+def test_a_class_that_its_own_files_contradict(tmp_path):
+    """The multilingual MiniLMs are BERTs with the tokenizer of XLM-R, under the name of BERT's."""
+    tokenizer = SentencePieceTokenizer.for_fairseq(MODELS["plain"])
+    tokenizer.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    config |= {"tokenizer_class": "BertTokenizer"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"type": "Unigram", "vocab": []}}))
+    loaded = load_tokenizer(tmp_path)
+    text = "the fox and"
+    np.testing.assert_array_equal(loaded.tokenize(text), tokenizer.tokenize(text))
+    pair = combine(
+        *(loaded.tokenize([text]) for _ in range(2)), tokenizer=loaded, max_length=32, type_vocab_size=2
+    )
+    assert not pair["segment_ids"].numpy().any()  # as in transformers
 
 
 @pytest.mark.parametrize("slow", [False, True])

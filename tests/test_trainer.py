@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import training_run
-from conftest import ROOT
+from conftest import MEASURED, ROOT
 
 from keras_bert.models.pretrainer import BertPretrainer
 from keras_bert.training.callbacks import OnBest
@@ -99,7 +99,7 @@ def assert_equal_runs(one, other, tolerance=1e-5):
     for weight, expected in zip(one[1], other[1], strict=True):
         np.testing.assert_allclose(weight, expected, atol=tolerance)
     for row, expected in zip(one[2], other[2], strict=True):
-        for name in expected.keys() - {"tokens_per_second", "peak_memory_gib"}:
+        for name in expected.keys() - MEASURED:
             assert row[name] == pytest.approx(expected[name], abs=10 * tolerance), name
 
 
@@ -274,7 +274,7 @@ def test_killed_at_random_the_run_is_the_same(tmp_path, workers, kills):
 
 def assert_same_figures(history, expected):
     for row, other in zip(history, expected, strict=True):
-        for name in other.keys() - {"tokens_per_second", "peak_memory_gib"}:
+        for name in other.keys() - MEASURED:
             assert row[name] == other[name], name
 
 

@@ -24,9 +24,17 @@ def open_checkpoint(path):
     if not tf.io.gfile.isdir(path):
         raise ValueError(f"The checkpoint must be an existing directory. Received: {path}.")
     path = transformer_directory(path)
-    for reader in (huggingface, keras_hub, tf1, model_garden):
-        if reader.is_here(path):
-            return reader.open_directory(path)
+    try:
+        for reader in (huggingface, keras_hub, tf1, model_garden):
+            if reader.is_here(path):
+                return reader.open_directory(path)
+        if huggingface.has_config(path):
+            return huggingface.open_directory(path)  # which says what is missing
+    except (AttributeError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(
+            "The files of a checkpoint must have the form that its library gives them. "
+            f"Received: {path}, where reading ends with {type(error).__name__}: {error}."
+        ) from error
     names = sorted(tf.io.gfile.listdir(path))
     raise ValueError(
         "The directory must be of transformers or sentence-transformers (config.json with a "

@@ -13,15 +13,21 @@ from keras_bert.checkpoints.huggingface_config import (
     read_head,
 )
 from keras_bert.checkpoints.huggingface_names import duplicates, modern, table, weight_prefix
-from keras_bert.checkpoints.safetensors_files import WEIGHTS, read_tensors
-from keras_bert.checkpoints.weights import Checkpoint, collect
+from keras_bert.checkpoints.safetensors_files import WEIGHTS, has_tensors, read_tensors, remove_shards
+from keras_bert.checkpoints.weights import FLOATS, Checkpoint, collect
 from keras_bert.files import read_json, write_atomically
+from keras_bert.modules import transformer_directory
 
 # Buffers of the library's modules, which older versions stored.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
 def is_here(directory):
+    """Whether a directory holds a config.json of this format, with weights beside it."""
+    return has_config(directory) and has_tensors(directory)
+
+
+def has_config(directory):
     """Whether a directory holds a config.json of this format."""
     path = tf.io.gfile.join(directory, "config.json")
     return tf.io.gfile.exists(path) and "model_type" in read_json(path)
@@ -79,6 +85,13 @@ def write_directory(directory, config, head, weights, head_options=None, foreign
     """
     import safetensors.numpy
 
+    if dtype is not None and dtype not in FLOATS:
+        raise ValueError(f"`dtype` must be one of {', '.join(FLOATS)}. Received: {dtype!r}.")
+    if transformer_directory(directory) != directory:
+        raise ValueError(
+            "The directory must not have its model in another part, which modules.json names: save "
+            f"into {transformer_directory(directory)}. Received: {directory}."
+        )
     settings = make_settings(config, head, head_options or {}, foreign or {})
     prefix = "" if head == "encoder" else f"{weight_prefix(config.model_type)}."
     encoder = itertools.chain.from_iterable(table(config, "encoder").values())
@@ -91,6 +104,7 @@ def write_directory(directory, config, head, weights, head_options=None, foreign
     tf.io.gfile.makedirs(directory)
     content = safetensors.numpy.save(arrays, metadata={"format": "pt"})
     write_atomically(tf.io.gfile.join(directory, WEIGHTS), content)
+    remove_shards(directory)  # of a checkpoint that was here before
     # last: a directory with a config is complete
     text = json.dumps(settings, indent=2, sort_keys=True) + "\n"
     write_atomically(tf.io.gfile.join(directory, "config.json"), text)

@@ -39,7 +39,12 @@ _DISTILBERT_KEYS = {
     "hidden_dropout_prob": "dropout",
     "attention_probs_dropout_prob": "attention_dropout",
 }
-_ACTIVATIONS = {"swish": "silu", "gelu_pytorch_tanh": "gelu_new", "gelu_fast": "gelu_new"}
+_ACTIVATIONS = {
+    "swish": "silu",
+    "gelu_python": "gelu",
+    "gelu_pytorch_tanh": "gelu_new",
+    "gelu_fast": "gelu_new",
+}
 _PROBLEM_TYPES = {
     "single_label_classification": "single_label",
     "multi_label_classification": "multi_label",
@@ -51,12 +56,12 @@ _REQUIRED = {
     "is_decoder": (False,),
     "add_cross_attention": (False,),
     "is_encoder_decoder": (False,),
-    "pruned_heads": ({}, None),
+    "pruned_heads": ({}, []),
     "inner_group_num": (1,),
     "summary_type": ("first",),
     "summary_use_proj": (True,),
     "summary_activation": ("gelu",),
-    "auto_map": ({}, None),  # code of its own, which may compute anything
+    "auto_map": ({},),  # code of its own, which may compute anything
 }
 # Rates that the library takes where config.json has none; elsewhere it is that of the whole model.
 _DROPOUTS = {
@@ -80,7 +85,7 @@ def read_config(settings, source="a dict"):
             f"`model_type` must be one of {', '.join(FAMILIES)}. Received: {kind!r} in {source}."
         )
     for key, values in _REQUIRED.items():
-        if key in settings and settings[key] not in values:
+        if settings.get(key) is not None and settings[key] not in values:
             raise ValueError(
                 f"`{key}` must be {json.dumps(values[0])}. "
                 f"Received: {json.dumps(settings[key])} in {source}."

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import shlex
 import tempfile
 
 import tensorflow as tf
@@ -13,6 +14,11 @@ _DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat
 WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
+def has_tensors(directory):
+    """Whether a directory holds files of weights."""
+    return any(tf.io.gfile.exists(tf.io.gfile.join(directory, name)) for name in (WEIGHTS, _INDEX))
+
+
 def read_tensors(directory):
     """{name as stored: Tensor} of all files of weights."""
     single, index = (tf.io.gfile.join(directory, name) for name in (WEIGHTS, _INDEX))
@@ -21,8 +27,10 @@ def read_tensors(directory):
     if not tf.io.gfile.exists(index):
         raise _no_weights(directory)
     places = read_json(index).get("weight_map")
-    if not isinstance(places, dict):
-        raise ValueError(f"`weight_map` must be an object. Received: {places!r} in {index}.")
+    if not isinstance(places, dict) or not all(isinstance(each, str) for each in places.values()):
+        raise ValueError(
+            f"`weight_map` must be an object of file names. Received: {str(places)[:80]} in {index}."
+        )
     tensors = {}
     for file in sorted(set(places.values())):
         if os.path.basename(file) != file:
@@ -36,6 +44,18 @@ def read_tensors(directory):
             )
         tensors |= stored
     return tensors
+
+
+def remove_shards(directory):
+    """Removes what an index names, and the index, where a whole file has taken their place."""
+    index = tf.io.gfile.join(directory, _INDEX)
+    if not tf.io.gfile.exists(index):
+        return
+    files = {os.path.basename(name) for name in read_json(index).get("weight_map", {}).values()}
+    for name in [*sorted(files - {WEIGHTS}), _INDEX]:
+        path = tf.io.gfile.join(directory, name)
+        if tf.io.gfile.exists(path):
+            tf.io.gfile.remove(path)
 
 
 def _read_safetensors(path):
@@ -84,13 +104,21 @@ def _no_weights(directory):
     if pickles:
         return ValueError(
             f"The weights must be a {WEIGHTS}: a pickle such as {pickles[0]} can run any code when it "
-            'is read. Where you trust it, this writes a directory that can be read: python -c "from '
-            f"transformers import *; import transformers as t; d, to = '{directory}', 'converted'; "
-            "name = AutoConfig.from_pretrained(d).architectures[0]; "
-            "getattr(t, name).from_pretrained(d).save_pretrained(to); "
-            f'AutoTokenizer.from_pretrained(d).save_pretrained(to)". Received: {directory}.'
+            "is read. Where you trust it, this writes a directory that can be read: "
+            f"{conversion_command(directory)} Received: {directory}."
         )
     return ValueError(
         f"The directory must hold {WEIGHTS}, or several with an index (pickles are not read, nor "
         f"downloaded). Received: {directory} with {names}."
     )
+
+
+def conversion_command(directory, target="converted"):
+    """A shell command that turns pickles into safetensors; it needs transformers and torch."""
+    code = (
+        f"import transformers as t; d, to = {os.fspath(directory)!r}, {os.fspath(target)!r}; "
+        "name = (t.AutoConfig.from_pretrained(d).architectures or ['AutoModel'])[0]; "
+        "getattr(t, name).from_pretrained(d).save_pretrained(to); "
+        "t.AutoTokenizer.from_pretrained(d).save_pretrained(to)"
+    )
+    return f"python -c {shlex.quote(code)}"

@@ -204,6 +204,7 @@ def plan(shapes, checkpoint, head, new_head=False):
     tensors = checkpoint.tensors
     table = checkpoint.table(checkpoint.config, head)
     stored = checkpoint.table(checkpoint.config, checkpoint.head) if checkpoint.head else table
+    stored_names = {entry.theirs for entries in stored.values() for entry in entries}
     missing, misshapen, not_floats, new, rows, chosen = [], [], [], [], [], {}
     for component, entries in table.items():
         entries = [entry for entry in entries if entry.ours in shapes]
@@ -216,6 +217,7 @@ def plan(shapes, checkpoint, head, new_head=False):
             )
         # a tensor of the same name may be another head's
         is_other = is_head and component not in stored
+        is_other = is_other and any(entry.theirs in stored_names for entry in entries)
         if component != "encoder" and (not present or is_other or (is_head and new_head)):
             new += [component] if entries else []
             continue
@@ -258,6 +260,39 @@ def plan(shapes, checkpoint, head, new_head=False):
             f"Received: none for {sorted(uncovered)}."
         )
     return chosen, LoadReport(new, [name for name in unused if name not in checkpoint.duplicates], rows)
+
+
+def check_sizes(checkpoint):
+    """Compares a config with the shapes that were stored, before a model of that size is built.
+
+    Raises:
+        ValueError: When they differ.
+    """
+    config, path = checkpoint.config, checkpoint.path
+    if config.groups > len(checkpoint.tensors):
+        raise ValueError(
+            "Every block must have tensors. "
+            f"Received: {config.groups} blocks, {len(checkpoint.tensors)} tensors, in {path}."
+        )
+    width = config.embedding_width
+    expected = {
+        "encoder/embeddings/word_table": (config.vocab_size, width),
+        "encoder/embeddings/position_table": (config.max_position_embeddings, width),
+        "encoder/embeddings/segment_table": (config.type_vocab_size, width),
+        "encoder/block_0/intermediate/kernel": (config.hidden_size, config.intermediate_size),
+    }
+    misshapen = []
+    for entry in checkpoint.table(config, "encoder")["encoder"]:
+        tensor = checkpoint.tensors.get(entry.theirs)
+        if entry.ours in expected and tensor is not None:
+            shape = entry.their_shape(expected[entry.ours])
+            if tuple(tensor.shape) != tuple(shape):
+                misshapen.append(f"{entry.theirs} {tuple(tensor.shape)} where {shape} must be")
+    if misshapen:
+        raise ValueError(
+            f"The tensors of {path} must have the sizes that its config says. "
+            f"Received: {len(misshapen)} misshapen: {_list(misshapen)}."
+        )
 
 
 def load(weights, checkpoint, head, new_head=False):

@@ -25,7 +25,7 @@ class BertClassifier(LabelModel):
         config: An EncoderConfig with `use_pooler`.
         num_labels: C; may be left out where `label_names` are given.
         problem_type: "single_label" (cross-entropy), "multi_label" (a yes or no for each label) or
-            "regression" (squared error).
+            "regression" (squared error). None: "regression" for a single label, else "single_label".
         label_names: Their names, in the order of the logits.
         **kwargs: See TaskModel.
     """
@@ -34,10 +34,15 @@ class BertClassifier(LabelModel):
     needs_pooler = True
     head_options = ("label_names", "classifier_dropout", "problem_type")
 
-    def __init__(
-        self, config, num_labels=None, problem_type="single_label", label_names=None, **kwargs
-    ):
+    def __init__(self, config, num_labels=None, problem_type=None, label_names=None, **kwargs):
         super().__init__(config, num_labels, label_names, **kwargs)
+        if problem_type is None:
+            problem_type = "regression" if self.num_labels == 1 else "single_label"
+        if problem_type == "single_label" and self.num_labels == 1:
+            raise ValueError(
+                '`problem_type` must be "regression" or "multi_label" for a single label: there is '
+                "nothing to choose from. Received: 'single_label'."
+            )
         if problem_type not in PROBLEM_TYPES:
             raise ValueError(
                 f"`problem_type` must be one of {', '.join(PROBLEM_TYPES)}. Received: {problem_type!r}."

@@ -29,6 +29,7 @@ class BertEncoder(PretrainedModel):
             sequence_output  (B, T, D), or (B, P, D) with `positions`
             pooled_output    (B, D)  first token's state, through a dense layer if `use_pooler`
 
+    A row begins with its tokens, and padding is behind them: positions are counted from the first slot.
     States at padding are finite and mean nothing; they influence no other token. With `positions`, the
     last block computes those states and the first token's alone, which saves most of its work.
 

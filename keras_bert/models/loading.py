@@ -9,7 +9,7 @@ import keras
 from keras_bert.checkpoints.formats import local_directory, open_checkpoint
 from keras_bert.checkpoints.huggingface import write_directory
 from keras_bert.checkpoints.keras_hub import write_preset
-from keras_bert.checkpoints.weights import load
+from keras_bert.checkpoints.weights import check_sizes, load
 from keras_bert.text.pretrained import has_tokenizer, load_tokenizer
 from keras_bert.text.wordpiece import WordPieceTokenizer
 
@@ -46,18 +46,23 @@ class PretrainedModel(keras.Model):
         """
         path = local_directory(path)
         checkpoint = open_checkpoint(path)
+        check_sizes(checkpoint)
         needs_pooler = checkpoint.has_pooler() if cls.needs_pooler is None else cls.needs_pooler
         config = dataclasses.replace(checkpoint.config, use_pooler=needs_pooler)
         if dropout is not None:
             rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
             config = dataclasses.replace(config, **rates)
         if tokenizer == "load":
-            tokenizer = load_tokenizer(path) if has_tokenizer(path) else None
+            tokenizer = _load_tokenizer(path)
         taken = {
             name: value for name, value in checkpoint.head_options.items() if name in cls.head_options
         }
-        if new_head or {"num_labels", "label_names"} & set(options):
+        stored = taken.get("label_names", ())
+        given = options.get("num_labels") or len(options.get("label_names") or ())
+        if new_head or given:
             taken.pop("label_names", None)
+        if new_head or given not in (0, len(stored)):
+            taken.pop("problem_type", None)  # of other labels
         model = cls(config, **{**taken, **options})
         if tokenizer is not None:
             check_vocabulary(tokenizer, config, may_be_smaller=True)
@@ -141,6 +146,15 @@ def check_vocabulary(tokenizer, config, may_be_smaller=False):
             "The tokenizer must have one entry for each row of the model's word table. Received: "
             f"{size} entries, {rows} rows."
         )
+
+
+def _load_tokenizer(directory):
+    if not has_tokenizer(directory):
+        return None
+    try:
+        return load_tokenizer(directory)
+    except ValueError as error:
+        raise ValueError(f"{error} (`tokenizer=None` reads the model alone.)") from None
 
 
 def weights_by_path(model):

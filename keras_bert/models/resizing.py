@@ -60,7 +60,9 @@ def cut_vocabulary(model):
 def _remade(model, size):
     """A model of the same class and settings with new weights, for a vocabulary of another size."""
     config = dataclasses.replace(model.config, vocab_size=size)
-    return type(model).from_config({**model.get_config(), "config": config.to_dict()})
+    remade = type(model).from_config({**model.get_config(), "config": config.to_dict()})
+    remade.foreign_config = getattr(model, "foreign_config", {})
+    return remade
 
 
 def _check_beginning(old_tokenizer, new_tokenizer):

@@ -127,6 +127,8 @@ class LabelModel(TaskModel):
         super().__init__(config, **kwargs)
         if num_labels is None and label_names is None:
             raise ValueError("`num_labels` or `label_names` must be given. Received: neither.")
+        if isinstance(label_names, str) or not all(isinstance(n, str) for n in label_names or ()):
+            raise ValueError(f"`label_names` must be a list of strings. Received: {label_names!r}.")
         if label_names is None:
             label_names = [f"LABEL_{i}" for i in range(num_labels)]
         self.label_names = tuple(label_names)

@@ -156,7 +156,8 @@ def frame(fields, a, b, length, tokenizer, separators=1, type_vocab_size=2):
         name: tf.where(is_text, tf.gather(flat, source), outside[name]) for name, flat in fields.items()
     }
     rows["padding_mask"] = tf.cast(is_real, tf.int32)
-    if b is None or type_vocab_size < 2:
+    # tokenizers with two separators tell their models nothing of segments
+    if b is None or type_vocab_size < 2 or tokenizer.pair_separators > 1:
         rows["segment_ids"] = tf.zeros_like(rows["padding_mask"])
     else:
         rows["segment_ids"] = tf.cast(in_second & is_real, tf.int32)

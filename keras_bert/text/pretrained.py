@@ -14,6 +14,7 @@ from keras_bert.text.tokenizer import ROLES
 from keras_bert.text.vocabulary import read_vocabulary
 from keras_bert.text.wordpiece import MAX_WORD_LENGTH, WordPieceTokenizer
 
+_SPECIAL = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 _ALBERT_MODEL = "30k-clean.model"  # google-research/albert, which has no config of tokenizers
 _MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "sentencepiece.model", _ALBERT_MODEL)
 
@@ -38,6 +39,16 @@ def load_tokenizer(directory, **options):
     directory = os.fspath(directory)
     if not tf.io.gfile.isdir(directory):
         raise ValueError(f"The tokenizer must be an existing directory. Received: {directory}.")
+    try:
+        return _load(directory, options)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(
+            "The files of a tokenizer must have the form that its library gives them. "
+            f"Received: {directory}, where reading ends with {type(error).__name__}: {error}."
+        ) from error
+
+
+def _load(directory, options):
     if tf.io.gfile.exists(_join(directory, "modules.json")):
         return _load_sentence_transformers(directory, options)
     fast = _read_json(directory, "tokenizer.json")
@@ -91,10 +102,8 @@ def _load_keras_hub(directory, fast, options):
 
 def _load_hugging_face(directory, fast, options):
     config = _read_json(directory, "tokenizer_config.json")
-    name = config.get("tokenizer_class") or ""
-    kind = _KINDS.get(name.removesuffix("Fast"))
-    if name.removesuffix("Fast") in ("", "PreTrainedTokenizer"):
-        kind = _guess_kind(directory, fast)
+    name = (config.get("tokenizer_class") or "").removesuffix("Fast")
+    kind = _kind(directory, name, fast)
     if kind is None:
         raise _unsupported(name or "no file of a known tokenizer", directory)
     if "lowercase" in options:
@@ -130,7 +139,7 @@ def _wordpiece(directory, config, fast):
     normalizer = fast.get("normalizer") or {}
     if normalizer and normalizer["type"] != "BertNormalizer":
         raise _unsupported(f"a normalizer {normalizer['type']}", directory)
-    if config.get("never_split") or not config.get("do_basic_tokenize", True):
+    if set(config.get("never_split") or []) - _SPECIAL or not config.get("do_basic_tokenize", True):
         raise _unsupported("`never_split` or `do_basic_tokenize: false`", directory)
     lowercase = _flag(config, "do_lower_case", directory, normalizer.get("lowercase"))
     if lowercase is None:
@@ -201,16 +210,29 @@ def _sentence_piece_model(directory):
     raise _missing(directory, " or ".join(_MODEL_FILES))
 
 
-def _guess_kind(directory, fast):
-    """The kind of tokenizer that the files themselves show, where none is named."""
-    kinds = {"WordPiece": _wordpiece, "BPE": _byte_pair}
-    if fast:
-        return kinds.get(fast["model"].get("type"))
-    named = (("vocab.txt", _wordpiece), ("merges.txt", _byte_pair), (_ALBERT_MODEL, _albert))
-    for name, kind in named:
-        if tf.io.gfile.exists(_join(directory, name)):
+def _kind(directory, name, fast):
+    """How to read the tokenizer: by its class, unless tokenizer.json shows another algorithm."""
+    model = fast.get("model", {}).get("type")
+    family = _read_json(directory, "config.json").get("model_type")
+    if name and name not in _KINDS and name not in _ANY_CLASS:
+        return None
+    if model == "Unigram" and _KINDS.get(name) in (None, _wordpiece, _byte_pair):
+        # the multilingual MiniLMs call XLM-R's tokenizer a BertTokenizer
+        is_albert = tf.io.gfile.exists(_join(directory, "spiece.model"))
+        family = family if family in ("camembert", "albert") else "xlm-roberta"
+        return _albert if is_albert else _FAMILIES[family]
+    if name in _KINDS:
+        return _KINDS[name]
+    if model in ("WordPiece", "BPE"):
+        return {"WordPiece": _wordpiece, "BPE": _byte_pair}[model]
+    if fast and model is not None:
+        return None
+    if family in _FAMILIES:
+        return _FAMILIES[family]
+    for file, kind in (("vocab.txt", _wordpiece), ("merges.txt", _byte_pair)):
+        if tf.io.gfile.exists(_join(directory, file)):
             return kind
-    return None
+    return _albert if tf.io.gfile.exists(_join(directory, _ALBERT_MODEL)) else None
 
 
 def _tokens(directory, config, fast, lstrip_mask):
@@ -311,3 +333,14 @@ _KINDS = {
     "XLMRobertaTokenizer": functools.partial(_fairseq, "xlm-roberta"),
     "CamembertTokenizer": functools.partial(_fairseq, "camembert"),
 }
+# what AutoTokenizer takes where no class is named
+_FAMILIES = {
+    "bert": _wordpiece,
+    "distilbert": _wordpiece,
+    "electra": _wordpiece,
+    "roberta": _byte_pair,
+    "albert": _albert,
+    "xlm-roberta": _KINDS["XLMRobertaTokenizer"],
+    "camembert": _KINDS["CamembertTokenizer"],
+}
+_ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")  # classes that say nothing

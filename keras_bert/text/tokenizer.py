@@ -250,6 +250,10 @@ class Tokenizer(tf.Module):
             "parse_special_tokens": self.parse_special_tokens,
         }
         text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+        for name in ("tokenizer.json", "special_tokens_map.json", "added_tokens.json"):
+            if tf.io.gfile.exists(tf.io.gfile.join(directory, name)):
+                # of a tokenizer that was here before, and would be read first
+                tf.io.gfile.remove(tf.io.gfile.join(directory, name))
         write_atomically(tf.io.gfile.join(directory, "tokenizer_config.json"), text)
         # last: a directory with a vocabulary is complete
         for name, content in self._vocabulary_files().items():
