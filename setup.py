@@ -38,7 +38,7 @@ setup(
     ],
     extras_require={
         "test": ["hypothesis", "pytest", "ruff", "sentencepiece"],
-        "benchmark": ["transformers<5", "torch"],  # peers of `tools/benchmark.py`
+        "benchmark": ["accelerate", "transformers<5", "torch"],  # peers of `tools/benchmark.py`
         "tpu-check": ["jax", "libtpu"],  # the compiler behind `tools/compile_for_tpu.py`
     },
 )

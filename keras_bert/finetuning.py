@@ -209,7 +209,7 @@ class FinetuneRun:
         finished = _path(folder, "metrics.json")
         if tf.io.gfile.exists(finished):
             return json.loads(read_text(finished))
-        trainer, best = self._train(seed, folder)
+        trainer, best = self.train(seed, folder)
         model = self.kind.model.from_pretrained(best, layout=self.recipe.layout, tokenizer="load")
         reading = self._reading(model, seed)
         scores = {}
@@ -229,7 +229,7 @@ class FinetuneRun:
         write_atomically(finished, json.dumps(result, indent=1) + "\n")
         return result
 
-    def _train(self, seed, folder):
+    def train(self, seed, folder):
         """The trainer of a seed when it is done, and the folder of the best epoch's model."""
         recipe, kind, best = self.recipe, self.kind, _path(folder, "best")
         keras.utils.set_random_seed(seed)

@@ -4,9 +4,12 @@
     python tools/benchmark.py pretrain --preset bert_base --rows 8 --python garden=PATH
     python tools/benchmark.py text       # strings to ids, offsets and masked batches, against
                                          # Hugging Face, keras-hub and tf-text
+    python tools/benchmark.py finetune sst2 --init DIR --data DIR --seeds 3
+                                         # whole runs, against transformers' Trainer and keras-hub
 
-`text` needs `pip install -e '.[benchmark]'`. Of `pretrain`, what is not installed is left out. Model
-Garden needs an environment of its own, and its interpreter's path:
+`text` needs `pip install -e '.[benchmark]'`. Of the others, what is not installed is left out.
+`finetune` takes the flags of tools/finetune.py. Model Garden needs an environment of its own, and its
+interpreter's path:
 
     pip install 'tensorflow==2.20.*' 'tensorflow-text==2.20.*' 'tf-keras==2.20.*'
     pip install gin-config scipy pyyaml
@@ -48,6 +51,12 @@ def text(options):
     benchmark_text(options, machine())
 
 
+def finetune(options):
+    from benchmark_finetune import benchmark_finetune
+
+    benchmark_finetune(options, machine())
+
+
 def main(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -80,6 +89,12 @@ def main(argv=None):
     command.add_argument("--predictions", type=int, default=20)
     command.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
     command.set_defaults(run=text)
+    command = commands.add_parser("finetune", help="whole runs of fine-tuning")
+    command.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    command.add_argument("--only", default="", help="regular expression: the contestants that start")
+    command.add_argument("--python", action="append", default=[], metavar="LIBRARY=PATH")
+    command.add_argument("flags", nargs=argparse.REMAINDER, help="as of tools/finetune.py")
+    command.set_defaults(run=finetune)
     options = parser.parse_args(argv)
     options.run(options)
 
