@@ -185,8 +185,9 @@ def finetune(recipe):
     metrics["best"] = best["best"]
     write_atomically(_path(recipe.workdir, "metrics.json"), json.dumps(metrics, indent=1) + "\n")
     predictions = _read_lines(_path(posixpath.dirname(best["best"]), "predictions_dev.jsonl"))
+    drawn = run.kind.draw(run.rows["dev"], predictions, _path(recipe.workdir, "dev.png"))
     mistakes = run.kind.mistakes(run.rows["dev"], predictions)
-    write_task_report(recipe, run.task.metric, metrics, results, mistakes)
+    write_task_report(recipe, run.task.metric, metrics, results, mistakes, "dev.png" if drawn else None)
     return metrics
 
 
@@ -213,10 +214,13 @@ class FinetuneRun:
         model = self.kind.model.from_pretrained(best, layout=self.recipe.layout, tokenizer="load")
         reading = self._reading(model, seed)
         scores = {}
-        for split, rows in self.rows.items():
-            if split == "train":
-                continue
+        for split in ["dev", *sorted(self.rows.keys() - {"train", "dev"})]:
+            rows = self.rows[split]
             predictions = self.kind.predict(model, rows, reading, self.recipe.batch_size)
+            if split == "dev":
+                found, predictions = predictions, self.kind.calibrate(model, rows, predictions)
+                if predictions is not found:
+                    model.save_pretrained(best)  # with what was chosen
             _write_lines(_path(folder, f"predictions_{split}.jsonl"), predictions)
             if self._has_labels(rows):
                 scores[split] = self.kind.score(rows, predictions)

@@ -7,12 +7,14 @@ import tensorflow as tf
 
 from keras_bert.data.examples import Examples
 from keras_bert.data.features import answer_rows, choice_rows, text_rows, word_rows
+from keras_bert.drawings import draw_confusion, draw_scatter, draw_thresholds
 from keras_bert.entities import are_entity_tags, entities
 from keras_bert.models.classifier import BertClassifier
 from keras_bert.models.multiple_choice import BertMultipleChoice
-from keras_bert.models.question_answering import BertQuestionAnswering
+from keras_bert.models.question_answering import BertQuestionAnswering, choose_answer
 from keras_bert.models.token_classifier import BertTokenClassifier
 from keras_bert.scoring import (
+    best_answers,
     score_answers,
     score_label_sets,
     score_labels,
@@ -78,6 +80,28 @@ class Kind:
         """{name: score} of predictions."""
         raise NotImplementedError
 
+    def calibrate(self, model, rows, predictions):
+        """Sets what of a model is chosen on development data, and gives the predictions with it.
+
+        Returns:
+            `predictions` themselves where there is nothing to choose.
+
+        Args:
+            model: Its attributes may change; not its weights.
+            rows: With labels.
+            predictions: As `predict` gives them.
+        """
+        return predictions
+
+    def draw(self, rows, predictions, path):
+        """Draws what the predictions got right and wrong as a PNG; False with nothing to draw.
+
+        Args:
+            rows, predictions: As in `score`.
+            path: The file.
+        """
+        return False
+
     def mistakes(self, rows, predictions):
         """What went wrong, the worst first: a list of {"text", "truth", "prediction"} of str.
 
@@ -139,6 +163,12 @@ class Classification(Kind):
         predicted = [numbers[each["label"]] for each in predictions]
         return score_labels(self.label_numbers(rows), predicted, self.label_names)
 
+    def draw(self, rows, predictions, path):
+        draw_confusion(
+            self.names(rows), [each["label"] for each in predictions], self.label_names, path
+        )
+        return True
+
     def mistakes(self, rows, predictions):
         """Those that the model was surest of."""
         texts = [" | ".join(row) for row in zip(*self.texts(rows), strict=True)]
@@ -162,6 +192,16 @@ class MultiLabel(Classification):
 
     def score(self, rows, predictions):
         return score_label_sets(self.labels(rows), self._sets([each["labels"] for each in predictions]))
+
+    def draw(self, rows, predictions, path):
+        """F1 of all answers over the probability from which on a label is taken."""
+        truths = self.labels(rows).astype(bool)
+        chances = np.array([list(each["probabilities"].values()) for each in predictions])
+        thresholds = np.linspace(0, 1, 101)[1:-1]
+        scores = [score_label_sets(truths, chances > threshold) for threshold in thresholds]
+        curves = {name: [each[name] for each in scores] for name in ("f1_micro", "f1_macro")}
+        draw_thresholds(thresholds, curves, 0.5, "probability from which on a label is taken", path)
+        return True
 
     def mistakes(self, rows, predictions):
         """Those with most wrong labels."""
@@ -203,6 +243,10 @@ class Regression(Classification):
     def score(self, rows, predictions):
         return score_numbers(self.labels(rows), [each["score"] for each in predictions])
 
+    def draw(self, rows, predictions, path):
+        draw_scatter(self.labels(rows), [each["score"] for each in predictions], path)
+        return True
+
     def mistakes(self, rows, predictions):
         """Those that are farthest off."""
         texts = [" | ".join(row) for row in zip(*self.texts(rows), strict=True)]
@@ -239,6 +283,12 @@ class Tagging(Kind):
 
     def score(self, rows, predictions):
         return score_tags([row["tags"] for row in rows], predictions)
+
+    def draw(self, rows, predictions, path):
+        draw_confusion(
+            self.names(rows), [tag for tags in predictions for tag in tags], self.label_names, path
+        )
+        return True
 
     def mistakes(self, rows, predictions):
         """Sentences with most wrong tags."""
@@ -289,12 +339,35 @@ class Answers(Kind):
     def score(self, rows, predictions):
         answers = {row["id"]: row["answers"] for row in rows}
         got = {row["id"]: each["answer"] for row, each in zip(rows, predictions, strict=True)}
-        margins = None
-        if not all(answers.values()):  # as version 2.0
-            margins = {
-                row["id"]: each["no_answer_margin"] for row, each in zip(rows, predictions, strict=True)
-            }
-        return score_answers(answers, got, margins)
+        scores = score_answers(answers, got)
+        if _some_without(rows):
+            scores |= best_answers(answers, *_without_threshold(rows, predictions))
+        return scores
+
+    def calibrate(self, model, rows, predictions):
+        """The threshold of no answer that gives the highest F1, where some question has none."""
+        if not _some_without(rows):
+            return predictions
+        model.no_answer_threshold = self.score(rows, predictions)["best_f1_threshold"]
+        return [choose_answer(each, model.no_answer_threshold) for each in predictions]
+
+    def draw(self, rows, predictions, path):
+        """Exact match and F1 over the threshold of no answer."""
+        if not _some_without(rows):
+            return False
+        answers = {row["id"]: row["answers"] for row in rows}
+        raw, margins = _without_threshold(rows, predictions)
+        finite = [margin for margin in margins.values() if np.isfinite(margin)] or [0.0]
+        thresholds = np.quantile(finite, np.linspace(0, 1, 101))
+        scores = []
+        for threshold in thresholds:
+            got = {key: "" if margins[key] > threshold else answer for key, answer in raw.items()}
+            scores.append(score_answers(answers, got))
+        curves = {name: [each[name] for each in scores] for name in ("exact", "f1")}
+        best = best_answers(answers, raw, margins)["best_f1_threshold"]
+        label = "score of no answer less that of the best, above which no answer is taken"
+        draw_thresholds(thresholds, curves, best, label, path)
+        return True
 
     def mistakes(self, rows, predictions):
         """Questions whose answer shares least with the true one."""
@@ -414,6 +487,20 @@ def predict_rows(model, examples, batch_size, reduce):
         for number, row in zip(chosen, compute(tf.constant(chosen)).numpy(), strict=True):
             results[number] = row[: examples.lengths[number]]
     return results
+
+
+def _some_without(rows):
+    """Whether some question has no answer, as in version 2.0 of SQuAD."""
+    return not all(row["answers"] for row in rows)
+
+
+def _without_threshold(rows, predictions):
+    """Two of {question id: ...}: the likeliest answer, and how much more likely none is."""
+    raw, margins = {}, {}
+    for row, each in zip(rows, predictions, strict=True):
+        raw[row["id"]] = each["answers"][0]["answer"] if each["answers"] else ""
+        margins[row["id"]] = each["no_answer_margin"]
+    return raw, margins
 
 
 def _best_label(logits):

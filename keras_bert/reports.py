@@ -1,6 +1,5 @@
-"""What a finished run tells: held-out figures, filled masks, a drawing of its history."""
+"""What a finished run tells: held-out figures, filled masks, the page of a fine-tuning run."""
 
-import io
 import json
 import os
 import posixpath
@@ -9,6 +8,7 @@ import sys
 
 import numpy as np
 
+from keras_bert.drawings import draw_learning
 from keras_bert.files import write_atomically
 
 
@@ -85,27 +85,7 @@ def fill_in_a_fresh_process(saved_model, masked_sentences):
     ]
 
 
-def draw_history(history, unigram_entropy, path):
-    """Draws masked LM loss and accuracy over steps, in training and held out."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 6.4), layout="constrained")
-    loss, accuracy = figure.subplots(2, sharex=True)
-    steps = [row["step"] for row in history]
-    for axes, name in ((loss, "masked_lm_loss"), (accuracy, "masked_lm_accuracy")):
-        axes.plot(steps, [row[name] for row in history], label="training")
-        axes.plot(steps, [row[f"val_{name}"] for row in history], ".-", label="held out")
-        axes.grid(alpha=0.3)
-    loss.axhline(unigram_entropy, color="grey", ls="--", label="unigram entropy of held-out targets")
-    loss.set(ylabel="masked LM loss (nats per masked token)")
-    accuracy.set(xlabel="step", ylabel="masked LM accuracy")
-    loss.legend()
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=120)
-    write_atomically(path, drawn.getvalue())
-
-
-def write_task_report(recipe, metric, metrics, results, mistakes, shown=10):
+def write_task_report(recipe, metric, metrics, results, mistakes, drawing=None, shown=10):
     """Writes report.md and learning.png: scores, curves and the worst mistakes of a fine-tuning run.
 
     Args:
@@ -114,6 +94,7 @@ def write_task_report(recipe, metric, metrics, results, mistakes, shown=10):
         metrics: As metrics.json holds them.
         results: Of each seed: its history.
         mistakes: Of the best model on the development data, the worst first.
+        drawing: File in the folder that shows what it got right there; None without.
         shown: How many of them to show.
     """
     folder = recipe.workdir
@@ -135,7 +116,10 @@ def write_task_report(recipe, metric, metrics, results, mistakes, shown=10):
     for score in metrics[names[0]]:
         cells = [_cell(metrics[split].get(score)) for split in names]
         lines.append(f"| {score} | " + " | ".join(cells) + " |")
-    lines += ["", "![learning](learning.png)", "", "## Worst mistakes on dev", ""]
+    lines += ["", "![learning](learning.png)", ""]
+    if drawing:
+        lines += ["## The best model on dev", "", f"![dev]({drawing})", ""]
+    lines += ["## Worst mistakes on dev", ""]
     lines += ["| text | truth | prediction |", "| --- | --- | --- |"]
     for each in mistakes[:shown]:
         cells = (each[name].replace("|", "\\|").replace("\n", " ") for name in each)
@@ -149,23 +133,3 @@ def _cell(spread):
     if len(spread["values"]) == 1:
         return f"{spread['mean']:.4g}"
     return f"{spread['mean']:.4g} ± {spread['deviation']:.2g}"
-
-
-def draw_learning(histories, metric, path):
-    """Draws the losses and the development score of several runs over steps."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 6.4), layout="constrained")
-    losses, scores = figure.subplots(2, sharex=True)
-    for number, history in enumerate(histories):
-        steps, color = [row["step"] for row in history], f"C{number}"
-        losses.plot(steps, [row["loss"] for row in history], ".--", color=color)
-        losses.plot(steps, [row["val_loss"] for row in history], ".-", color=color)
-        scores.plot(steps, [row[f"val_{metric}"] for row in history], ".-", color=color)
-    losses.set(ylabel="loss: training (dashed), dev")
-    scores.set(xlabel="step", ylabel=f"dev {metric}")
-    for axes in (losses, scores):
-        axes.grid(alpha=0.3)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=120)
-    write_atomically(path, drawn.getvalue())

@@ -16,12 +16,12 @@ from keras_bert.data.pretraining import PretrainingData
 from keras_bert.data.record_data import RecordData
 from keras_bert.data.service import through_service
 from keras_bert.data.sources import open_corpus, sentence_splitter
+from keras_bert.drawings import draw_history
 from keras_bert.files import read_text, write_atomically
 from keras_bert.models.pretrainer import BertPretrainer
 from keras_bert.models.resizing import cut_vocabulary, resize_vocabulary
 from keras_bert.recipes import FREE_FIELDS
 from keras_bert.reports import (
-    draw_history,
     fill_in_a_fresh_process,
     mask_sentences,
     report_pretrainer,

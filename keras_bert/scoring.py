@@ -111,7 +111,7 @@ def score_tags(truths, predictions):
     return scores
 
 
-def score_answers(answers, predictions, no_answer_scores=None):
+def score_answers(answers, predictions):
     """Exact match and F1 of answers, in percent, as the official script of SQuAD scores them.
 
     Rajpurkar et al. 2016 and 2018: the best over the true answers of each question; a question without
@@ -120,19 +120,12 @@ def score_answers(answers, predictions, no_answer_scores=None):
     Args:
         answers: {question id: list of true answers, empty where there is none}.
         predictions: {question id: answer}, "" for none.
-        no_answer_scores: {question id: how much more likely no answer is}; with it, the threshold above
-            which no answer is taken is searched, as version 2.0 does.
 
     Returns:
         exact, f1, and where some question has no answer the same of those with (has_answer_...) and
-        without (no_answer_...); with `no_answer_scores` best_exact, best_f1 and their thresholds.
+        without (no_answer_...).
     """
-    exact, f1 = {}, {}
-    for question, wanted in answers.items():
-        got = predictions[question]
-        wanted = [answer for answer in wanted if _normal(answer)] or [""]
-        exact[question] = max(float(_normal(got) == _normal(answer)) for answer in wanted)
-        f1[question] = max(_overlap(got, answer) for answer in wanted)
+    values = _answer_values(answers, predictions)
     groups = {"": list(answers)}
     has_answer = [question for question, wanted in answers.items() if wanted]
     if len(has_answer) < len(answers):
@@ -140,34 +133,52 @@ def score_answers(answers, predictions, no_answer_scores=None):
         groups["no_answer_"] = [question for question, wanted in answers.items() if not wanted]
     scores = {}
     for prefix, questions in groups.items():
-        for name, values in (("exact", exact), ("f1", f1)):
-            mean = np.mean([values[question] for question in questions]) if questions else 0.0
+        for name, of_name in values.items():
+            mean = np.mean([of_name[question] for question in questions]) if questions else 0.0
             scores[prefix + name] = 100 * float(mean)
-    if no_answer_scores is not None:
-        for name, values in (("exact", exact), ("f1", f1)):
-            best, threshold = best_threshold(answers, predictions, values, no_answer_scores)
-            scores[f"best_{name}"], scores[f"best_{name}_threshold"] = best, threshold
     return scores
 
 
-def best_threshold(answers, predictions, values, no_answer_scores):
-    """The threshold on the scores of no answer that gives the highest mean, and that mean in percent.
+def best_answers(answers, predictions, no_answer_scores):
+    """The scores with the best threshold above which no answer is taken, as version 2.0 searches it.
 
     Args:
-        answers, predictions, no_answer_scores: As in `score_answers`.
-        values: {question id: what its predicted answer scores}.
+        answers: As in `score_answers`.
+        predictions: {question id: the answer that is given below the threshold}.
+        no_answer_scores: {question id: how much more likely no answer is}.
+
+    Returns:
+        best_exact and best_f1, in percent, and the threshold of each; below all scores where it is best
+        to answer nothing.
     """
     ordered = sorted(no_answer_scores, key=no_answer_scores.get)
-    total = best = sum(not answers[question] for question in ordered)  # none is answered
-    threshold = 0.0
-    for question in ordered:
-        if answers[question]:
-            total += values[question]
-        elif predictions[question]:
-            total -= 1
-        if total > best:
-            best, threshold = total, no_answer_scores[question]
-    return 100 * best / max(len(ordered), 1), threshold
+    scores = {}
+    for name, values in _answer_values(answers, predictions).items():
+        total = best = sum(not answers[question] for question in ordered)  # none is answered
+        threshold = no_answer_scores[ordered[0]] - 1.0 if ordered else 0.0
+        for place, question in enumerate(ordered, 1):
+            if answers[question]:
+                total += values[question]
+            elif predictions[question]:
+                total -= 1
+            margin = no_answer_scores[question]
+            is_tied = place < len(ordered) and no_answer_scores[ordered[place]] == margin
+            if total > best and not is_tied:  # a threshold takes all of one score or none
+                best, threshold = total, margin
+        scores[f"best_{name}"] = 100 * best / max(len(ordered), 1)
+        scores[f"best_{name}_threshold"] = threshold
+    return scores
+
+
+def _answer_values(answers, predictions):
+    """{"exact" and "f1": {question id: the best over its true answers, 0 to 1}}"""
+    exact, f1 = {}, {}
+    for question, wanted in answers.items():
+        got = predictions[question]
+        wanted = [answer for answer in wanted if _normal(answer)] or [""]
+        exact[question] = max(float(_normal(got) == _normal(answer)) for answer in wanted)
+        f1[question] = max(_overlap(got, answer) for answer in wanted)
+    return {"exact": exact, "f1": f1}
 
 
 def _overlap(got, wanted):

@@ -10,7 +10,13 @@ import pytest
 from conftest import ROOT
 from safetensors.numpy import load_file
 
-from keras_bert import BertEncoder, EncoderConfig, WordPieceTokenizer, load_pretrained
+from keras_bert import (
+    BertEncoder,
+    BertQuestionAnswering,
+    EncoderConfig,
+    WordPieceTokenizer,
+    load_pretrained,
+)
 from keras_bert.finetuning import FinetuneRecipe, FinetuneRun, finetune
 from keras_bert.training.callbacks import OnBest
 
@@ -131,7 +137,11 @@ def test_every_kind_learns_and_leaves_what_it_promises(init, tmp_path, task):
     work = tmp_path / "work"
     assert json.loads((work / "metrics.json").read_text()) == metrics
     assert score in (work / "report.md").read_text()
-    assert (work / "learning.png").read_bytes().startswith(b"\x89PNG")
+    drawings = ["learning.png"] if task in ("answers", "choice") else ["learning.png", "dev.png"]
+    assert sorted(path.name for path in work.glob("*.png")) == sorted(drawings)
+    for name in drawings:
+        assert (work / name).read_bytes().startswith(b"\x89PNG")
+        assert f"({name})" in (work / "report.md").read_text()
     lines = (work / "seed_0" / "predictions_dev.jsonl").read_text().splitlines()
     assert len(lines) == 24
     model = load_pretrained(metrics["best"])
@@ -204,11 +214,25 @@ def test_the_lowest_blocks_can_stay(init, tmp_path):
 
 
 def test_answers_may_be_missing(init, tmp_path):
-    recipe = make_recipe(init, tmp_path, "answers", epochs=1)
-    with open(recipe.dev, "w") as file:
-        file.write(questions(sentences(24), some_without=True))
-    scores = finetune(recipe)["dev"]
-    assert {"best_f1", "best_f1_threshold", "no_answer_exact", "has_answer_f1"} <= set(scores)
+    """The threshold of no answer is found on dev, stays with the model, and is used for test."""
+    recipe = make_recipe(init, tmp_path, "answers", epochs=2)
+    for path in (recipe.train, recipe.dev):
+        with open(path, "w") as file:
+            file.write(questions(sentences(24), some_without=True))
+    metrics = finetune(dataclasses.replace(recipe, test=recipe.dev))
+    scores = metrics["dev"]
+    assert {"best_f1", "no_answer_exact", "has_answer_f1"} <= set(scores)
+    assert scores["f1"]["mean"] == pytest.approx(scores["best_f1"]["mean"])
+    assert metrics["test"] == scores
+    model = load_pretrained(metrics["best"])
+    assert model.no_answer_threshold == scores["best_f1_threshold"]["mean"]
+    again = BertQuestionAnswering.from_config(model.get_config())
+    assert again.no_answer_threshold == model.no_answer_threshold
+    assert "(dev.png)" in (tmp_path / "work" / "report.md").read_text()
+    model.no_answer_threshold = -1e9
+    assert [row["answer"] for row in model.predict_text(["who is"], ["bad a"])] == [""]
+    (row,) = model.predict_text(["who is"], ["bad a"], no_answer_threshold=np.inf)
+    assert row["answer"]
 
 
 @pytest.mark.parametrize(

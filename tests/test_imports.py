@@ -30,11 +30,12 @@ MAY_IMPORT = {
         "text",
         "checkpoints",
     },
-    "reports": {"files"},
+    "drawings": {"files"},
+    "reports": {"drawings", "files"},
     "recipes": {"config", "data", "files", "text", "training"},
     "serving": {"files", "models", "text"},
     "tasks": {"data"},
-    "kinds": {"data", "entities", "models", "scoring", "tasks"},
+    "kinds": {"data", "entities", "drawings", "models", "scoring", "tasks"},
 }
 MAY_IMPORT["runs"] = set(MAY_IMPORT)
 MAY_IMPORT["finetuning"] = {*MAY_IMPORT, "runs"}

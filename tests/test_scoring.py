@@ -5,9 +5,12 @@ import json
 import numpy as np
 import pytest
 from conftest import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
 
 from keras_bert.entities import are_entity_tags, entities, to_bio
 from keras_bert.scoring import (
+    best_answers,
     score_answers,
     score_label_sets,
     score_labels,
@@ -82,8 +85,24 @@ def test_answers_by_the_rules_of_the_official_script():
     assert scores["has_answer_exact"] == 50
     assert scores["no_answer_f1"] == 50
     # the answer to d is dropped first, then that to b would be lost
-    with_threshold = score_answers(answers, got, {"a": -5, "b": 0, "c": 9, "d": 3})
+    with_threshold = best_answers(answers, got, {"a": -5, "b": 0, "c": 9, "d": 3})
     assert with_threshold["best_exact"] == 75
     assert with_threshold["best_exact_threshold"] == -5
     assert with_threshold["best_f1_threshold"] == 0
     assert set(score_answers({"a": ["x"]}, {"a": "x"})) == {"exact", "f1"}
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(-3, 3)), min_size=1, max_size=8))
+def test_the_best_threshold_gives_the_best_score(questions):
+    """Beside every threshold that could be chosen, with ties and negative scores."""
+    answers = {i: ["x"] if has else [] for i, (has, _, _) in enumerate(questions)}
+    raw = {i: "x" if right else "y" for i, (_, right, _) in enumerate(questions)}
+    margins = {i: margin for i, (_, _, margin) in enumerate(questions)}
+
+    def exact(threshold):
+        got = {i: "" if margins[i] > threshold else raw[i] for i in raw}
+        return score_answers(answers, got)["exact"]
+
+    best = best_answers(answers, raw, margins)
+    assert best["best_exact"] == pytest.approx(max(exact(t) for t in range(-4, 4)))
+    assert exact(best["best_exact_threshold"]) == pytest.approx(best["best_exact"])

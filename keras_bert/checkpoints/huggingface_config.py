@@ -134,6 +134,8 @@ def read_head(settings, config, source):
         # without one, the library takes a single number for a regression
         default = "regression" if len(options["label_names"]) == 1 else "single_label"
         options["problem_type"] = _PROBLEM_TYPES.get(problem, default)
+    if head == "question_answering" and settings.get("no_answer_threshold") is not None:  # ours
+        options["no_answer_threshold"] = float(settings["no_answer_threshold"])
     return head, options
 
 
@@ -202,6 +204,9 @@ def make_settings(config, head, head_options, foreign):
     if "problem_type" in head_options:
         names = {ours: theirs for theirs, ours in _PROBLEM_TYPES.items()}
         settings["problem_type"] = names[head_options["problem_type"]]
+    settings.pop("no_answer_threshold", None)
+    if head_options.get("no_answer_threshold") is not None:
+        settings["no_answer_threshold"] = head_options["no_answer_threshold"]
     key = _dropout_key(kind, head)
     if key and "classifier_dropout" in head_options:
         rate = head_options["classifier_dropout"]

@@ -21,14 +21,20 @@ class BertQuestionAnswering(TaskModel):
 
     Args:
         config: An EncoderConfig.
+        no_answer_threshold: How much more than the best answer no answer must score to be taken, where
+            `predict_text` is told nothing else; None for always an answer. Fine-tuning on questions of
+            which some have no answer finds it (section 4.3), and checkpoints keep it.
         **kwargs: See TaskModel.
     """
 
     head = "question_answering"
     needs_pooler = False
+    head_options = ("classifier_dropout", "no_answer_threshold")
 
-    def __init__(self, config, classifier_dropout=0.0, **kwargs):  # the paper has none here
+    # the paper has no dropout here
+    def __init__(self, config, classifier_dropout=0.0, no_answer_threshold=None, **kwargs):
         super().__init__(config, classifier_dropout=classifier_dropout, **kwargs)
+        self.no_answer_threshold = no_answer_threshold
         self.span = self.dense(2, "span")
 
     def call(self, inputs, training=None, seed=None):
@@ -77,7 +83,7 @@ class BertQuestionAnswering(TaskModel):
             questions, contexts: Lists of str.
             n_best: How many answers to give.
             no_answer_threshold: How much more than the best answer no answer must score to be taken;
-                None: there always is an answer, if the context has any text.
+                None for the model's, infinity for always an answer, if the context has any text.
             batch_size: Questions that are computed at once; it changes no result.
             **options: max_length and stride (tokens of a window, and from one to the next),
                 max_answer_length, max_question_length (tokens).
@@ -88,17 +94,23 @@ class BertQuestionAnswering(TaskModel):
             threshold), "answers" (the `n_best`). No answer is "", at 0 to 0.
         """
         rows = self.predict_columns([questions, contexts], batch_size, n_best=n_best, **options)
-        for row in rows:
-            is_none = no_answer_threshold is not None and row["no_answer_margin"] > no_answer_threshold
-            if is_none or not row["answers"]:
-                row |= {"answer": "", "start": 0, "end": 0, "score": 1 - _total(row["answers"])}
-            else:
-                row |= row["answers"][0]
-        return rows
+        if no_answer_threshold is None:
+            no_answer_threshold = self.no_answer_threshold
+        return [choose_answer(row, no_answer_threshold) for row in rows]
 
     def element_figures(self, name, labels, outputs):
         return label_figures(labels, outputs)
 
 
-def _total(answers):
-    return sum(answer["score"] for answer in answers)
+def choose_answer(row, no_answer_threshold):
+    """A row of `predict_text` with the answer that a threshold leaves.
+
+    Args:
+        row: A dict with "answers" and "no_answer_margin".
+        no_answer_threshold: As in `predict_text`; None for always an answer.
+    """
+    answers, threshold = row["answers"], no_answer_threshold
+    if not answers or (threshold is not None and row["no_answer_margin"] > threshold):
+        nothing = 1 - sum(answer["score"] for answer in answers)
+        return {**row, "answer": "", "start": 0, "end": 0, "score": nothing}
+    return {**row, **answers[0]}
