@@ -5,7 +5,7 @@
     python tools/finetune.py tagging --init bert/ --train train.conll --dev dev.conll --seeds 3
     python tools/finetune.py squad2 --init hf://owner/name --data squad/ --max-length 384 --stride 128
 
-Writes recipe.json, metrics.json, report.md with curves and the worst mistakes, and for each seed the
+Writes recipe.json, metrics.json, report.md with drawings and the worst mistakes, and for each seed the
 best epoch's model, its predictions, saved states and TensorBoard logs. Interrupted, the same command
 goes on.
 """
