@@ -39,8 +39,8 @@ class Prediction:
             choice, and more often for further choices.
         output: File to write; else lines are printed.
         batch_size: Rows that are computed at once; it changes no result.
-        no_answer_threshold: How much more than the best answer no answer must score to be taken; without
-            it that of the model, which fine-tuning found, if it has one.
+        no_answer_threshold: How much more than the best answer no answer must score to be taken; that
+            of the model, which fine-tuning found, where nothing is said.
     """
 
     model: Annotated[str, tyro.conf.Positional]
