@@ -36,7 +36,8 @@ class FinetuneRecipe:
     workdir: str = "runs/finetune"
     """Where everything is written."""
     data: str | None = None
-    """Folder of the task's files, or tfds:NAME; or name the files by the next flags."""
+    """Folder of the task's files; tfds for the task's data set of TensorFlow Datasets, tfds:NAME for
+    another one. Or name the files by the next flags."""
     train: str | None = None
     """File of the training data."""
     dev: str | None = None
@@ -124,7 +125,7 @@ class FinetuneRecipe:
     def resolve_task(self):
         """The Task, with the columns that flags name."""
         task = TASKS[self.task]
-        if self.data and self.data.startswith(TFDS):
+        if self._data and self._data.startswith(TFDS):
             task = of_tfds(self.task, task)
         given = {
             name: getattr(self, name)
@@ -133,6 +134,19 @@ class FinetuneRecipe:
         }
         return dataclasses.replace(task, **given)
 
+    @property
+    def _data(self):
+        """`data`, with the name of the task's own data set."""
+        if self.data != TFDS.removesuffix(":"):
+            return self.data
+        name = TASKS[self.task].tfds
+        if name is None:
+            raise ValueError(
+                f"`data` must name a data set, tfds:NAME: the task {self.task} has none of its own. "
+                "Received: tfds."
+            )
+        return TFDS + name
+
     def paths(self, task):
         """{split: file} of all splits that there are.
 
@@ -140,9 +154,9 @@ class FinetuneRecipe:
             ValueError: When there is no training or no development data.
         """
         found = {"train": self.train, "dev": self.dev, "test": self.test}
-        if self.data:
+        if self._data:
             for split in {**found, **task.files}:
-                found[split] = found.get(split) or path_of(task, self.data, split)
+                found[split] = found.get(split) or path_of(task, self._data, split)
         for split in ("train", "dev"):
             if found[split] is None:
                 raise ValueError(

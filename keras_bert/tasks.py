@@ -5,7 +5,7 @@ import posixpath
 
 import tensorflow as tf
 
-from keras_bert.data.labelled import TFDS, read_questions, read_table, read_tagged
+from keras_bert.data.labelled import TFDS, read_questions, read_table, read_tagged, tfds_splits
 
 KINDS = ("classification", "regression", "multi_label", "tagging", "answers", "choice")
 
@@ -44,6 +44,11 @@ def _glue(name, text, text_pair=None, label="label", labels=None, kind="classifi
     files = {split: f"{split}.tsv" for split in ("train", "dev", "test")}
     fields = {"files": files, "tfds": f"glue/{name}", **options}
     return Task(kind, text, text_pair, label, labels=labels, **fields)
+
+
+def _squad(version, metric):
+    files = {split: f"{split}-{version}.json" for split in ("train", "dev")}
+    return Task("answers", files=files, tfds=f"squad/{version}", metric=metric)
 
 
 _ENTAILED = {"entailment": "entailment", "not_entailment": "not_entailment"}
@@ -102,19 +107,17 @@ TASKS = {
     "qnli": _glue("qnli", "question", "sentence", labels=_ENTAILED),
     "rte": _glue("rte", "sentence1", "sentence2", labels=_ENTAILED),
     "wnli": _glue("wnli", "sentence1", "sentence2", labels={"0": "not_entailment", "1": "entailment"}),
-    "ax": _glue("ax", "sentence1", "sentence2", labels=_NLI, files={"test": "diagnostic.tsv"}),
-    "squad1": Task("answers", files={"train": "train-v1.1.json", "dev": "dev-v1.1.json"}, metric="f1"),
-    "squad2": Task(
-        "answers", files={"train": "train-v2.0.json", "dev": "dev-v2.0.json"}, metric="best_f1"
-    ),
-    "conll2003": Task("tagging", files=_ENTITIES, metric="f1"),
+    # only a test: the files of training are MNLI's, and named by flags
+    "ax": _glue("ax", "sentence1", "sentence2", "gold_label", _NLI, files={"test": "diagnostic.tsv"}),
+    "squad1": _squad("v1.1", "f1"),
+    "squad2": _squad("v2.0", "best_f1"),
+    "conll2003": Task("tagging", files=_ENTITIES, tfds="conll2003", metric="f1"),
     "swag": Task(
         "choice",
         "sent1",
         "sent2",
         choices=("ending0", "ending1", "ending2", "ending3"),
         files={"train": "train.csv", "dev": "val.csv", "test": "test.csv"},
-        tfds="swag",
     ),
     "classification": Task("classification"),
     "regression": Task("regression", metric="correlation"),
@@ -129,7 +132,8 @@ _TFDS_COLUMNS = {
     "stsb": {"score": "label"},
     "qqp": {"is_duplicate": "label"},
     "mnli": {"sentence1": "premise", "sentence2": "hypothesis", "gold_label": "label"},
-    "ax": {"sentence1": "premise", "sentence2": "hypothesis"},
+    "ax": {"sentence1": "premise", "sentence2": "hypothesis", "gold_label": "label"},
+    "conll2003": {"text": "tokens", "label": "ner"},
 }
 
 
@@ -155,9 +159,9 @@ def read_split(task, path, split):
         List of dicts: as `read_tagged`, `read_questions`, or the columns of `read_table`.
     """
     if task.kind == "tagging":
-        return read_tagged(path)
+        return read_tagged(path, task.tfds_splits.get(split, split), task.text, task.label)
     if task.kind == "answers":
-        return read_questions(path)
+        return read_questions(path, task.tfds_splits.get(split, split))
     # the test files of GLUE have a header, also CoLA's
     columns = task.columns if split != "test" else None
     rows = read_table(path, columns, task.tfds_splits.get(split, split))
@@ -174,7 +178,8 @@ def read_split(task, path, split):
 def path_of(task, folder, split):
     """The file of a split in a data set's folder, None where the task has no such split there."""
     if folder.startswith(TFDS):
-        return folder
+        splits = tfds_splits(folder.removeprefix(TFDS))
+        return folder if task.tfds_splits.get(split, split) in splits else None
     if split not in task.files:
         return None
     path = posixpath.join(folder, task.files[split])

@@ -259,3 +259,28 @@ def test_unknown_labels_of_the_development_data_are_named(init, tmp_path):
         file.write("a b\t7\n")
     with pytest.raises(ValueError, match="Labels must be among 0, 1. Received: 7"):
         finetune(recipe)
+
+
+def test_ax_is_trained_on_mnli_and_predicted(init, tmp_path):
+    """GLUE's diagnostic data has no labels: it gets predictions and no scores."""
+    names = ["entailment", "neutral", "contradiction"]
+    table = "sentence1\tsentence2\tgold_label\n" + "".join(
+        f"good {word}\tbad\t{names[i % 3]}\n" for i, word in enumerate("abcdef")
+    )
+    (tmp_path / "mnli.tsv").write_text(table)
+    (tmp_path / "diagnostic.tsv").write_text("index\tsentence1\tsentence2\n0\tgood\tbad\n1\ta\tb\n")
+    mnli = str(tmp_path / "mnli.tsv")
+    work = str(tmp_path / "work")
+    metrics = finetune(
+        FinetuneRecipe("ax", init, work, str(tmp_path), train=mnli, dev=mnli, epochs=1, batch_size=4)
+    )
+    assert "test" not in metrics
+    lines = (tmp_path / "work" / "seed_0" / "predictions_test.jsonl").read_text().splitlines()
+    assert [set(json.loads(line)["probabilities"]) for line in lines] == [set(names)] * 2
+
+
+def test_the_data_set_of_the_task():
+    recipe = FinetuneRecipe("squad2", data="tfds")
+    assert recipe._data == "tfds:squad/v2.0"
+    with pytest.raises(ValueError, match="the task swag has none of its own. Received: tfds"):
+        FinetuneRecipe("swag", data="tfds").resolve_task()

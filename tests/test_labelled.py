@@ -1,11 +1,12 @@
 """keras_bert.data.labelled and tasks: what lies in files, row for row, and what is refused."""
 
+import dataclasses
 import json
 
 import pytest
 
 from keras_bert.data.labelled import read_questions, read_table, read_tagged
-from keras_bert.tasks import KINDS, TASKS, label_names_of, labels_of, path_of, read_split
+from keras_bert.tasks import KINDS, TASKS, label_names_of, labels_of, of_tfds, path_of, read_split
 
 
 def write(tmp_path, name, content):
@@ -135,3 +136,90 @@ def test_labels_are_ordered_by_number_or_name():
     assert label_names_of(TASKS["tagging"], tags) == ["O", "B-a", "B-b", "I-b"]
     with pytest.raises(ValueError, match="in the column 'label'"):
         labels_of(task, {"text": "a"})
+
+
+@pytest.mark.parametrize("name", [name for name, task in TASKS.items() if task.tfds])
+def test_tensorflow_datasets_has_the_tasks_by_these_names_and_columns(name):
+    import tensorflow_datasets as tfds
+
+    task = of_tfds(name, TASKS[name])
+    with tfds.testing.mock_data():
+        features = tfds.builder(task.tfds).info.features
+    if task.kind == "answers":
+        assert {"id", "question", "context", "answers"} <= set(features)
+        return
+    assert {task.text, task.label} | ({task.text_pair} - {None}) <= set(features)
+    if task.labels:
+        assert sorted(features[task.label].names) == sorted(task.labels.values())
+
+
+def prepare(folder, name, splits, features):
+    import tensorflow_datasets as tfds
+
+    builder = tfds.dataset_builders.TfDataBuilder(
+        name=name,
+        version="1.0.0",
+        data_dir=folder,
+        split_datasets=splits,
+        features=tfds.features.FeaturesDict(features),
+        file_format="tfrecord",
+    )
+    builder.download_and_prepare()
+    return f"tfds:{builder.data_path}"
+
+
+def test_tables_tags_and_questions_of_tensorflow_datasets(tmp_path):
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    text, slices = tfds.features.Text(), tf.data.Dataset.from_tensor_slices
+    rows = {"premise": ["a b", "c"], "hypothesis": ["é", ""], "label": [2, -1]}
+    label = tfds.features.ClassLabel(names=["entailment", "neutral", "contradiction"])
+    features = {"premise": text, "hypothesis": text, "label": label}
+    path = prepare(tmp_path / "a", "mnli_like", {"validation_matched": slices(rows)}, features)
+    task = of_tfds("mnli", TASKS["mnli"])
+    assert path_of(task, path, "train") is None
+    rows = read_split(task, path_of(task, path, "dev"), "dev")
+    assert sorted(row["label"] for row in rows) == ["", "contradiction"]
+    (row,) = (row for row in rows if row["label"])
+    assert labels_of(task, row) == ["contradiction"]
+    assert (row["premise"], row["hypothesis"]) == ("a b", "é")
+
+    ragged = {
+        "tokens": tf.ragged.constant([["Jim", "Bo", "ran"], ["no"], []], dtype=tf.string),
+        "ner": tf.ragged.constant([[1, 1, 0], [0], []], dtype=tf.int64, ragged_rank=1),
+    }
+    tags = tfds.features.ClassLabel(names=["O", "I-PER"])
+    features = {"tokens": tfds.features.Sequence(text), "ner": tfds.features.Sequence(tags)}
+    path = prepare(tmp_path / "b", "conll_like", {"train": slices(ragged)}, features)
+    rows = read_split(of_tfds("conll2003", TASKS["conll2003"]), path, "train")
+    assert sorted(rows, key=lambda row: -len(row["words"])) == [
+        {"words": ["Jim", "Bo", "ran"], "tags": ["B-PER", "I-PER", "O"]},
+        {"words": ["no"], "tags": ["O"]},
+    ]
+    with pytest.raises(ValueError, match="must hold lists.*Received: tokens and label of"):
+        read_split(dataclasses.replace(TASKS["tagging"], text="tokens"), path, "train")
+
+    answers = tfds.features.Sequence({"text": text, "answer_start": tf.int32})
+    features = {"id": text, "question": text, "context": text, "answers": answers}
+    features |= {"is_impossible": tf.bool}
+    asked = {
+        "id": ["1", "2"],
+        "question": ["who?", "when?"],
+        "context": ["Oh Ann.", "Oh."],
+        "answers": {
+            "text": tf.ragged.constant([["Ann"], []], dtype=tf.string),
+            "answer_start": tf.ragged.constant([[3], []], dtype=tf.int32, ragged_rank=1),
+        },
+        "is_impossible": [False, True],
+    }
+    path = prepare(tmp_path / "c", "squad_like", {"train": slices(asked)}, features)
+    rows = {row["id"]: row for row in read_split(of_tfds("squad2", TASKS["squad2"]), path, "train")}
+    assert rows["1"] == {
+        "id": "1",
+        "question": "who?",
+        "context": "Oh Ann.",
+        "answers": ["Ann"],
+        "starts": [3],
+    }
+    assert rows["2"]["answers"] == rows["2"]["starts"] == []

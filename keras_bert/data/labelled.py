@@ -30,7 +30,7 @@ def read_table(path, columns=None, split="train"):
     """
     path = os.fspath(path)
     if path.startswith(TFDS):
-        return _read_tfds(path.removeprefix(TFDS), split)
+        return _read_tfds(path, split)
     kind = re.search(r"\.(tsv|txt|csv|jsonl)(\.gz)?$", path)
     if kind is None:
         raise ValueError(
@@ -45,12 +45,16 @@ def read_table(path, columns=None, split="train"):
     return rows
 
 
-def read_tagged(path):
+def read_tagged(path, split="train", words_column="tokens", tags_column="tags"):
     """Sentences with a tag for each word, from CoNLL's form: a word a line, its tag in the last column.
 
     Blank lines end sentences; -DOCSTART- lines are passed over. Columns are parted by tabs, or where a
     line has none by spaces. Entities in any scheme (IOB1, BIOES, BILOU) are turned into BIO; other
     tags, such as parts of speech, stay.
+
+    Args:
+        path: A file, local or remote; or "tfds:NAME".
+        split, words_column, tags_column: Of a TFDS dataset.
 
     Returns:
         List of {"words": list of str, "tags": list of str}
@@ -58,8 +62,36 @@ def read_tagged(path):
     Raises:
         ValueError: When lines differ in their columns or have one alone.
     """
+    path = os.fspath(path)
+    if path.startswith(TFDS):
+        sentences = _tagged_of_tfds(path, split, words_column, tags_column)
+    else:
+        sentences = _tagged_of_lines(path)
+    if not sentences:
+        raise ValueError(f"A file of tags must have sentences. Received: none in {path}.")
+    if are_entity_tags(tag for sentence in sentences for tag in sentence["tags"]):
+        for sentence in sentences:
+            sentence["tags"] = to_bio(sentence["tags"])
+    return sentences
+
+
+def _tagged_of_tfds(path, split, words_column, tags_column):
+    sentences = []
+    for row in _read_tfds(path, split):
+        words, tags = row.get(words_column), row.get(tags_column)
+        if not (isinstance(words, list) and isinstance(tags, list)) or len(words) != len(tags):
+            raise ValueError(
+                "The columns of words and tags must hold lists, as long as each other. Received: "
+                f"{words_column} and {tags_column} of {', '.join(row)} in {path}."
+            )
+        if words:
+            sentences.append({"words": words, "tags": tags})
+    return sentences
+
+
+def _tagged_of_lines(path):
     sentences, words, tags, width = [], [], [], None
-    for number, line in [*_numbered(os.fspath(path)), (None, "")]:
+    for number, line in [*_numbered(path), (None, "")]:
         cells = [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
         if not any(cells) or cells[0] == "-DOCSTART-":
             if words:
@@ -74,16 +106,15 @@ def read_tagged(path):
             )
         words.append(cells[0])
         tags.append(cells[-1])
-    if not sentences:
-        raise ValueError(f"A file of tags must have sentences. Received: none in {path}.")
-    if are_entity_tags(tag for sentence in sentences for tag in sentence["tags"]):
-        for sentence in sentences:
-            sentence["tags"] = to_bio(sentence["tags"])
     return sentences
 
 
-def read_questions(path):
+def read_questions(path, split="train"):
     """Questions on texts, from the JSON of SQuAD 1.1 or 2.0.
+
+    Args:
+        path: A file, local or remote; or "tfds:NAME".
+        split: Of a TFDS dataset.
 
     Returns:
         List of {"id", "question", "context": str, "answers": list of str, "starts": list of int}: where
@@ -92,30 +123,46 @@ def read_questions(path):
     Raises:
         ValueError: When an answer is not to be found where it should begin.
     """
-    path, rows = os.fspath(path), []
+    path = os.fspath(path)
     try:
-        for article in read_json(path)["data"]:
-            for paragraph in article["paragraphs"]:
-                context = paragraph["context"]
-                for question in paragraph["qas"]:
-                    answers = [] if question.get("is_impossible") else question.get("answers", [])
-                    row = {
-                        "id": question["id"],
-                        "question": question["question"],
-                        "context": context,
-                        "answers": [answer["text"] for answer in answers],
-                        "starts": [answer["answer_start"] for answer in answers],
-                    }
-                    _check_answers(row, path)
-                    rows.append(row)
-    except (KeyError, TypeError) as error:
+        if path.startswith(TFDS):
+            rows = [
+                _question(row, row["context"], row["answers"]["text"], row["answers"]["answer_start"])
+                for row in _read_tfds(path, split)
+            ]
+        else:
+            rows = [
+                _question(asked, paragraph["context"], *_answers_of(asked))
+                for article in read_json(path)["data"]
+                for paragraph in article["paragraphs"]
+                for asked in paragraph["qas"]
+            ]
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             "The file must have SQuAD's form: data, paragraphs, context, qas with id, question and "
             f"answers (text, answer_start). Received: {path}, {type(error).__name__} {error}."
         ) from None
     if not rows:
         raise ValueError(f"The file must have questions. Received: none in {path}.")
+    for row in rows:
+        _check_answers(row, path)
     return rows
+
+
+def _question(asked, context, texts, starts):
+    is_impossible = asked.get("is_impossible") in (True, "True")
+    return {
+        "id": asked["id"],
+        "question": asked["question"],
+        "context": context,
+        "answers": [] if is_impossible else list(texts),
+        "starts": [] if is_impossible else [int(start) for start in starts],
+    }
+
+
+def _answers_of(asked):
+    answers = asked.get("answers", [])
+    return [answer["text"] for answer in answers], [answer["answer_start"] for answer in answers]
 
 
 def _check_answers(row, path):
@@ -128,22 +175,37 @@ def _check_answers(row, path):
             )
 
 
-def _read_tfds(name, split):
-    import tensorflow_datasets as tfds
-
+def tfds_splits(name):
+    """The splits of a data set of TensorFlow Datasets, which is prepared for it."""
     builder = tfds_builder(name)
     builder.download_and_prepare()
-    features, rows = builder.info.features, []
-    for example in tfds.as_numpy(builder.as_dataset(split=split, shuffle_files=False)):
-        row = {}
-        for key, value in example.items():
-            feature = features[key]
-            if isinstance(feature, tfds.features.ClassLabel):
-                row[key] = feature.int2str(int(value)) if value >= 0 else ""
-            else:
-                row[key] = value.decode("utf-8") if isinstance(value, bytes) else str(value)
-        rows.append(row)
-    return rows
+    return list(builder.info.splits)
+
+
+def _read_tfds(path, split):
+    """The examples of "tfds:NAME", each a dict of str, lists of them, and such dicts."""
+    import tensorflow_datasets as tfds
+
+    builder = tfds_builder(path.removeprefix(TFDS))
+    builder.download_and_prepare()
+    examples = tfds.as_numpy(builder.as_dataset(split=split, shuffle_files=False))
+    return [_readable(builder.info.features, example) for example in examples]
+
+
+def _readable(feature, value):
+    """A value of TFDS in words: labels by their names, "" where there is none."""
+    import tensorflow_datasets as tfds
+
+    if isinstance(feature, tfds.features.FeaturesDict):
+        return {name: _readable(feature[name], each) for name, each in value.items()}
+    if isinstance(feature, tfds.features.Sequence):
+        if isinstance(value, dict):  # of lists, as TFDS gives a list of dicts
+            inner = feature.feature
+            return {name: [_readable(inner[name], e) for e in each] for name, each in value.items()}
+        return [_readable(feature.feature, each) for each in value]
+    if isinstance(feature, tfds.features.ClassLabel):
+        return feature.int2str(int(value)) if value >= 0 else ""
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
 def _with_header(lines, columns, path):
