@@ -1,72 +1,113 @@
-"""The import arrows of the package: who may import whom, and how dear `import keras_bert` is."""
+"""The rooms of the package: who may import whom, no circle, and how dear `import keras_bert` is."""
 
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "keras_bert"
-LEAVES = {"entities", "files", "hashing", "losses", "metrics"}
+LEAVES = {"files", "hashing", "losses", "metrics"}
+# In the order of the arrows: each room imports rooms above it alone.
 MAY_IMPORT = {
     **{leaf: set() for leaf in LEAVES},
     "config": {"files"},
     "modules": {"files"},
-    "scoring": {"entities"},
     "layers": {"hashing"},
     "text": {"config", "files", "hashing", "modules"},
     "checkpoints": {"config", "files", "modules"},
     "training": {"config", "files", "hashing"},
-    "data": {"config", "entities", "files", "hashing", "text"},
-    "models": {
-        "config",
-        "entities",
-        "files",
-        "hashing",
-        "layers",
-        "losses",
-        "metrics",
-        "text",
-        "checkpoints",
-    },
-    "drawings": {"files"},
-    "reports": {"drawings", "files"},
-    "recipes": {"config", "data", "files", "text", "training"},
+    "data": {"config", "files", "hashing", "text"},
+    "models": {"config", *LEAVES, "layers", "text", "checkpoints"},
     "serving": {"files", "models", "text"},
-    "tasks": {"data"},
-    "kinds": {"data", "entities", "drawings", "models", "scoring", "tasks"},
+    "tasks": {"data", "models", "text"},
+    "runs": {
+        "config",
+        "files",
+        "checkpoints",
+        "data",
+        "models",
+        "serving",
+        "tasks",
+        "text",
+        "training",
+    },
 }
-MAY_IMPORT["runs"] = set(MAY_IMPORT)
-MAY_IMPORT["finetuning"] = {*MAY_IMPORT, "runs"}
 FILES = sorted(PACKAGE.rglob("*.py"))
+MODULES = {
+    ".".join(["keras_bert", *path.relative_to(PACKAGE).with_suffix("").parts]): path for path in FILES
+}
 
 
-def unit(path):
-    """The part of the package that a file belongs to: its folder, or its own name."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def room(module):
+    """The part of the package that a module belongs to: its folder, or its own name."""
+    return module.split(".")[1]
 
 
-def imported_units(path):
+def imported(path):
+    """The modules of the package that a file imports, at its top or in a function."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: write imports of the package absolutely"
-            names = [node.module]
-            if node.module == "keras_bert":
-                names = [f"keras_bert.{alias.name}" for alias in node.names]
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in MODULES else node.module for name in names]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         else:
             continue
-        yield from (name.split(".")[1] for name in names if name.startswith("keras_bert."))
+        yield from (name for name in names if name.startswith("keras_bert."))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_follow_the_arrows(path):
-    here = unit(path)
-    if here == "__init__":  # the front door re-exports from everywhere
-        return
-    assert set(imported_units(path)) <= MAY_IMPORT[here] | {here}
+IMPORTS = {module: set(imported(path)) for module, path in MODULES.items()}
+
+
+def reached(module):
+    """All modules that a module imports, and those that they import."""
+    seen, new = set(), {module}
+    while new:
+        seen |= new
+        new = set().union(*(IMPORTS[each] for each in new)) - seen
+    return seen - {module}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if not name.endswith("__init__")])
+def test_imports_follow_the_arrows(module):
+    here = room(module)
+    assert {room(name) for name in IMPORTS[module]} <= MAY_IMPORT[here] | {here}
+
+
+def test_the_arrows_have_an_order():
+    """Each room stands behind those that it imports, and the package's docstring shows that order."""
+    order = list(MAY_IMPORT)
+    for name, others in MAY_IMPORT.items():
+        assert all(order.index(other) < order.index(name) for other in others), name
+    docstring = ast.get_docstring(ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8")))
+    shown = [line.split()[0] for line in docstring.splitlines() if line.startswith("  ")]
+    assert [name for name in shown if (PACKAGE / name).is_dir()] == [
+        name for name in order if (PACKAGE / name).is_dir()
+    ]
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    try:
+        TopologicalSorter(IMPORTS).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
+
+
+def test_runs_of_one_kind_need_nothing_of_the_other():
+    runs = [module for module in MODULES if room(module) == "runs"]
+    for one, other in (("finetuning", "pretraining"), ("pretraining", "finetuning")):
+        for module in runs:
+            if f".{one}_" in module:
+                assert not [name for name in reached(module) if f"runs.{other}_" in name], module
+
+
+def test_rooms_have_no_loose_modules():
+    loose = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
+    assert loose == LEAVES | {"config", "modules"}
 
 
 def test_no_two_modules_share_a_name():

@@ -6,7 +6,18 @@ import json
 import pytest
 
 from keras_bert.data.labelled import read_questions, read_table, read_tagged
-from keras_bert.tasks import KINDS, TASKS, label_names_of, labels_of, of_tfds, path_of, read_split
+from keras_bert.tasks.kind import KINDS
+from keras_bert.tasks.kinds import kind_of, read_split
+from keras_bert.tasks.table import TASKS, of_tfds
+from keras_bert.tasks.task import path_of
+
+
+def label_names(task, rows):
+    return kind_of(task, rows).label_names
+
+
+def labels(task, row):
+    return KINDS[task.kind].labels_of(task, row)
 
 
 def write(tmp_path, name, content):
@@ -116,8 +127,8 @@ def test_glue_as_its_archive_has_it(tmp_path):
     task = TASKS["cola"]
     rows = read_split(task, path_of(task, str(tmp_path), "train"), "train")
     assert [row["sentence"] for row in rows] == ["She left.", "Left she."]
-    assert [labels_of(task, row) for row in rows] == [["acceptable"], ["unacceptable"]]
-    assert label_names_of(task, rows) == ["unacceptable", "acceptable"]
+    assert [labels(task, row) for row in rows] == [["acceptable"], ["unacceptable"]]
+    assert label_names(task, rows) == ["unacceptable", "acceptable"]
     (row,) = read_split(task, path_of(task, str(tmp_path), "test"), "test")
     assert row["sentence"] == "He left."
     assert path_of(task, str(tmp_path), "dev") is None
@@ -127,15 +138,15 @@ def test_glue_as_its_archive_has_it(tmp_path):
 
 def test_labels_are_ordered_by_number_or_name():
     task = TASKS["classification"]
-    assert label_names_of(task, [{"label": "10"}, {"label": "9"}]) == ["9", "10"]
-    assert label_names_of(task, [{"label": "b"}, {"label": "a"}]) == ["a", "b"]
+    assert label_names(task, [{"label": "10"}, {"label": "9"}]) == ["9", "10"]
+    assert label_names(task, [{"label": "b"}, {"label": "a"}]) == ["a", "b"]
     multi = TASKS["multi_label"]
-    assert labels_of(multi, {"label": "x, y,"}) == ["x", "y"]
-    assert label_names_of(multi, [{"label": ["y"]}, {"label": "x,y"}]) == ["x", "y"]
+    assert labels(multi, {"label": "x, y,"}) == ["x", "y"]
+    assert label_names(multi, [{"label": ["y"]}, {"label": "x,y"}]) == ["x", "y"]
     tags = [{"tags": ["O", "I-b", "B-a"]}]
-    assert label_names_of(TASKS["tagging"], tags) == ["O", "B-a", "B-b", "I-b"]
+    assert label_names(TASKS["tagging"], tags) == ["O", "B-a", "B-b", "I-b"]
     with pytest.raises(ValueError, match="in the column 'label'"):
-        labels_of(task, {"text": "a"})
+        labels(task, {"text": "a"})
 
 
 @pytest.mark.parametrize("name", [name for name, task in TASKS.items() if task.tfds])
@@ -182,7 +193,7 @@ def test_tables_tags_and_questions_of_tensorflow_datasets(tmp_path):
     rows = read_split(task, path_of(task, path, "dev"), "dev")
     assert sorted(row["label"] for row in rows) == ["", "contradiction"]
     (row,) = (row for row in rows if row["label"])
-    assert labels_of(task, row) == ["contradiction"]
+    assert labels(task, row) == ["contradiction"]
     assert (row["premise"], row["hypothesis"]) == ("a b", "é")
 
     ragged = {

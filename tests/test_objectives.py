@@ -28,7 +28,7 @@ from keras_bert.data.objectives import OBJECTIVES, make_objective
 from keras_bert.data.pretraining import PretrainingData
 from keras_bert.text.bytepair import BytePairTokenizer
 from keras_bert.text.sentence_piece import SentencePieceTokenizer
-from keras_bert.text.vocabulary import train_vocabulary
+from keras_bert.text.vocabulary_training import train_vocabulary
 from keras_bert.text.wordpiece import WordPieceTokenizer
 
 LENGTH, PAIRS = 32, ("next_sentence", "sentence_order")

@@ -1,4 +1,4 @@
-"""keras_bert.recipes and tools/recipes: settings from flags and files, refusals, sums in comments."""
+"""keras_bert.runs: settings from flags and files, refusals; the sums in comments of tools/recipes."""
 
 import dataclasses
 import re
@@ -10,7 +10,8 @@ import pytest
 from conftest import ROOT
 
 from keras_bert.data.record_building import RecordRecipe
-from keras_bert.recipes import PretrainRecipe, parse_flags, read_recipe
+from keras_bert.runs.flags import parse_flags, read_recipe
+from keras_bert.runs.pretraining_recipe import PretrainRecipe
 from keras_bert.training.optimizers import LAMB, AdamW
 
 FILES = sorted((ROOT / "tools" / "recipes").glob("*.toml"))

@@ -11,7 +11,7 @@ from keras_bert.models.encoder import BertEncoder
 from keras_bert.models.pretrainer import BertPretrainer
 from keras_bert.models.resizing import resize_vocabulary
 from keras_bert.text.bytepair import BytePairTokenizer, byte_alphabet
-from keras_bert.text.vocabulary import SPECIAL_TOKENS
+from keras_bert.text.vocabulary_training import SPECIAL_TOKENS
 from keras_bert.text.wordpiece import WordPieceTokenizer
 from keras_bert.training.optimizers import AdamW
 

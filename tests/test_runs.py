@@ -1,4 +1,4 @@
-"""keras_bert.runs and tools/pretrain.py: shrunken real runs of every form, their resume, refusals."""
+"""tools/pretrain.py and keras_bert.runs: shrunken real runs of every form, their resume, refusals."""
 
 import dataclasses
 import importlib.util
@@ -17,16 +17,18 @@ import training_run
 from conftest import MEASURED, ROOT
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from keras_bert import config, runs
+from keras_bert import config
 from keras_bert.data.record_building import RecordRecipe, build_records
 from keras_bert.models.auto import load_pretrained
 from keras_bert.models.pretrainer import BertMaskedLM, BertPretrainer
-from keras_bert.recipes import PretrainRecipe
-from keras_bert.reports import fill_in_a_fresh_process, mask_sentences
-from keras_bert.runs import PretrainRun, prepare_workdir, pretrain
-from keras_bert.serving import export_saved_model
+from keras_bert.runs import pretraining_run
+from keras_bert.runs.pretraining_recipe import PretrainRecipe
+from keras_bert.runs.pretraining_report import fill_in_a_fresh_process, mask_sentences
+from keras_bert.runs.pretraining_run import PretrainRun, pretrain
+from keras_bert.runs.workdir import prepare_workdir
+from keras_bert.serving.export import export_saved_model
 from keras_bert.text.pretrained import load_tokenizer
-from keras_bert.text.vocabulary import extend_vocabulary
+from keras_bert.text.vocabulary_training import extend_vocabulary
 from keras_bert.text.wordpiece import WordPieceTokenizer
 from keras_bert.training.distribution import make_strategy
 from keras_bert.training.optimizers import AdamW
@@ -90,8 +92,8 @@ def report(recipe):
 @pytest.fixture
 def quick(monkeypatch):
     """Leaves out the export at the end; the run of `report` has it."""
-    monkeypatch.setattr(runs, "export_saved_model", lambda *_: "")
-    monkeypatch.setattr(runs, "fill_in_a_fresh_process", lambda *_: [])
+    monkeypatch.setattr(pretraining_run, "export_saved_model", lambda *_: "")
+    monkeypatch.setattr(pretraining_run, "fill_in_a_fresh_process", lambda *_: [])
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +139,7 @@ def assert_same_weights(one, other):
 def stop_at(monkeypatch, step):
     """Sends this process SIGTERM when a run's step of that number has been made, once."""
 
-    class Stopping(runs.Progress):
+    class Stopping(pretraining_run.Progress):
         sent = False
 
         def on_train_batch_end(self, batch, logs=None):
@@ -146,7 +148,7 @@ def stop_at(monkeypatch, step):
                 Stopping.sent = True
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(runs, "Progress", Stopping)
+    monkeypatch.setattr(pretraining_run, "Progress", Stopping)
 
 
 # --- what a run leaves
@@ -333,7 +335,7 @@ def test_a_run_in_the_form_of_roberta(recipe, vocabulary, quick, tmp_path, monke
         export_best=True,
         **vocabulary,
     )
-    monkeypatch.setattr(runs, "export_saved_model", export_saved_model)
+    monkeypatch.setattr(pretraining_run, "export_saved_model", export_saved_model)
     report = pretrain(roberta)
     assert np.isfinite(report["masked_lm_loss"])
     assert not [name for name in report if name.startswith("sentence")]
@@ -396,7 +398,7 @@ def test_albert_with_two_lengths_goes_on_inside_the_second(recipe, vocabulary, q
 
 def test_mirrored_by_its_recipe_trains_and_exports(recipe, report, vocabulary, tmp_path, monkeypatch):
     """On two replicas, whose dropout is another; the export is read by a process without them."""
-    monkeypatch.setattr(runs, "make_strategy", lambda *_: training_run.mirrored())
+    monkeypatch.setattr(pretraining_run, "make_strategy", lambda *_: training_run.mirrored())
     mirrored = dataclasses.replace(
         recipe, workdir=str(tmp_path / "work"), strategy="mirrored", **vocabulary
     )

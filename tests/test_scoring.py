@@ -8,8 +8,7 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_bert.entities import are_entity_tags, entities, to_bio
-from keras_bert.scoring import (
+from keras_bert.tasks.scoring import (
     best_answers,
     score_answers,
     score_label_sets,
@@ -17,6 +16,7 @@ from keras_bert.scoring import (
     score_numbers,
     score_tags,
 )
+from keras_bert.text.entities import are_entity_tags, entities, to_bio
 
 CASES = json.loads((ROOT / "tests/fixtures/entities.json").read_text())
 

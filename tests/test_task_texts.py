@@ -12,7 +12,7 @@ from keras_bert import (
     EncoderConfig,
     WordPieceTokenizer,
 )
-from keras_bert.entities import entities
+from keras_bert.text.entities import entities
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "##x", "##y", ".", "who"]
 TOKENIZER = WordPieceTokenizer(PIECES)

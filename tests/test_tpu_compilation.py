@@ -13,7 +13,8 @@ from conftest import ROOT
 from training_run import mirrored
 
 from keras_bert.models.pretrainer import BertPretrainer
-from keras_bert.recipes import PretrainRecipe, read_recipe
+from keras_bert.runs.flags import read_recipe
+from keras_bert.runs.pretraining_recipe import PretrainRecipe
 from keras_bert.training.compilation import check_hlo, compile_step, count_instructions
 from keras_bert.training.optimizers import AdamW
 from keras_bert.training.trainer import Trainer

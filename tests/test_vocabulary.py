@@ -1,4 +1,4 @@
-"""keras_bert.text.vocabulary: files, worked trainings and extensions, the same from every process."""
+"""keras_bert.text.vocabulary and vocabulary_training: files, worked trainings and extensions."""
 
 import itertools
 import os
@@ -11,13 +11,8 @@ import tensorflow as tf
 from bert_tokenization import pieces, words
 
 from keras_bert.text.bytepair import BytePairTokenizer, byte_alphabet
-from keras_bert.text.vocabulary import (
-    SPECIAL_TOKENS,
-    extend_vocabulary,
-    read_vocabulary,
-    train_vocabulary,
-    write_vocabulary,
-)
+from keras_bert.text.vocabulary import read_vocabulary, write_vocabulary
+from keras_bert.text.vocabulary_training import SPECIAL_TOKENS, extend_vocabulary, train_vocabulary
 from keras_bert.text.wordpiece import WordPieceTokenizer
 
 TEXTS = [

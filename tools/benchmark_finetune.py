@@ -15,8 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_bert.finetuning import FinetuneRecipe, FinetuneRun
-from keras_bert.recipes import parse_flags
+from keras_bert.runs.finetuning_recipe import FinetuneRecipe
+from keras_bert.runs.finetuning_run import FinetuneRun
+from keras_bert.runs.flags import parse_flags
 
 LIBRARIES = ("keras_bert", "torch", "keras-hub")
 WORKER = Path(__file__).with_name("finetune_contestant.py")

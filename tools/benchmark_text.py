@@ -14,7 +14,8 @@ from keras_bert.data.sources import text_documents
 from keras_bert.hashing import fold
 from keras_bert.text.masking import mask_tokens
 from keras_bert.text.pairing import combine
-from keras_bert.text.vocabulary import train_vocabulary, write_vocabulary
+from keras_bert.text.vocabulary import write_vocabulary
+from keras_bert.text.vocabulary_training import train_vocabulary
 
 VOCAB = 30522
 

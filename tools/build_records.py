@@ -14,7 +14,7 @@ import sys
 import tensorflow as tf
 
 from keras_bert.data.record_building import RecordRecipe, build_records
-from keras_bert.recipes import parse_flags
+from keras_bert.runs.flags import parse_flags
 
 
 def main(argv=None):

@@ -27,7 +27,8 @@ import tensorflow as tf
 from keras_bert.data.corpus import Corpus
 from keras_bert.data.pretraining import PretrainingData
 from keras_bert.models.pretrainer import BertPretrainer
-from keras_bert.recipes import PretrainRecipe, parse_flags
+from keras_bert.runs.flags import parse_flags
+from keras_bert.runs.pretraining_recipe import PretrainRecipe
 from keras_bert.text.wordpiece import WordPieceTokenizer
 from keras_bert.training.compilation import check_hlo, compile_step
 from keras_bert.training.trainer import Trainer

@@ -14,8 +14,10 @@ import sys
 
 import tensorflow as tf
 
-from keras_bert.finetuning import FinetuneRecipe, finetune
-from keras_bert.recipes import parse_flags
+from keras_bert.runs.finetuning_recipe import FinetuneRecipe
+from keras_bert.runs.finetuning_run import finetune
+from keras_bert.runs.flags import parse_flags
+from keras_bert.tasks.table import TASKS
 from keras_bert.training.trainer import Interrupted, NonFiniteLoss
 
 STOPPED = 143  # as tools/pretrain.py
@@ -26,7 +28,7 @@ def main(argv=None):
     if argv and not argv[0].startswith("-"):
         argv = ["--task", *argv]
     try:
-        recipe = parse_flags(FinetuneRecipe, argv, description=__doc__)
+        recipe = parse_flags(FinetuneRecipe, argv, f"{__doc__}\nTasks: {', '.join(TASKS)}.")
         metrics = finetune(recipe)
     except Interrupted as stop:
         print(f"finetune.py: {stop} The same command goes on from there.", file=sys.stderr)

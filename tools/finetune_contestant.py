@@ -20,7 +20,8 @@ N_BEST, MAX_ANSWER = 20, 30  # tokens, as both sides take them
 
 def keras_bert(job):
     """Our tool, with its defaults; predictions of the last epoch, as the peers', not of the best."""
-    from keras_bert.finetuning import FinetuneRecipe, FinetuneRun
+    from keras_bert.runs.finetuning_recipe import FinetuneRecipe
+    from keras_bert.runs.finetuning_run import FinetuneRun
 
     with tempfile.TemporaryDirectory() as workdir:
         dtype = "mixed_bfloat16" if job["dtype"] == "bfloat16" else job["dtype"]

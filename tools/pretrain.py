@@ -14,8 +14,10 @@ import sys
 
 import tensorflow as tf
 
-from keras_bert.recipes import PretrainRecipe, parse_flags
-from keras_bert.runs import dry_run, pretrain
+from keras_bert.runs.dry_run import dry_run
+from keras_bert.runs.flags import parse_flags
+from keras_bert.runs.pretraining_recipe import PretrainRecipe
+from keras_bert.runs.pretraining_run import pretrain
 from keras_bert.training.trainer import Interrupted, NonFiniteLoss, WorkerLost
 
 STOPPED = 143  # what a process ended by SIGTERM gives: schedulers must not take it for finished

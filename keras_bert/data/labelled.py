@@ -10,8 +10,8 @@ import os
 import re
 
 from keras_bert.data.sources import read_lines, tfds_builder
-from keras_bert.entities import are_entity_tags, to_bio
 from keras_bert.files import read_json
+from keras_bert.text.entities import are_entity_tags, to_bio
 
 TFDS = "tfds:"
 

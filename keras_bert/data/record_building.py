@@ -36,7 +36,7 @@ from keras_bert.data.records import (
 from keras_bert.data.sources import TextLayout, open_corpus, sentence_splitter
 from keras_bert.hashing import fold
 from keras_bert.text.pretrained import load_tokenizer
-from keras_bert.text.vocabulary import train_vocabulary
+from keras_bert.text.vocabulary_training import train_vocabulary
 from keras_bert.text.wordpiece import WordPieceTokenizer
 
 SPLITS = ("held_out", "train")  # the small one first: it is the one that may turn out empty

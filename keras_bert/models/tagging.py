@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_bert.entities import OUTSIDE
+from keras_bert.text.entities import OUTSIDE
 from keras_bert.text.normalization import drop_invalid_bytes
 from keras_bert.text.windows import best_slots, window_rows
 

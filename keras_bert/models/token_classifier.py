@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from keras_bert.entities import are_entity_tags
 from keras_bert.models.tagging import find_entities, tag_words
 from keras_bert.models.task_models import LabelModel
+from keras_bert.text.entities import are_entity_tags
 
 
 @keras.saving.register_keras_serializable(package="keras_bert")

@@ -10,7 +10,7 @@ from keras_bert.modules import transformer_directory
 from keras_bert.text.added_tokens import AddedToken
 from keras_bert.text.bytepair import BytePairTokenizer
 from keras_bert.text.sentence_piece import SentencePieceTokenizer
-from keras_bert.text.tokenizer import ROLES
+from keras_bert.text.tokenizer import ROLES, Tokenizer
 from keras_bert.text.vocabulary import read_vocabulary
 from keras_bert.text.wordpiece import MAX_WORD_LENGTH, WordPieceTokenizer
 
@@ -344,3 +344,5 @@ _FAMILIES = {
     "camembert": _KINDS["CamembertTokenizer"],
 }
 _ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")  # classes that say nothing
+
+Tokenizer.load = staticmethod(load_tokenizer)

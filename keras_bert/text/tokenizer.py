@@ -32,6 +32,7 @@ class Tokenizer(tf.Module):
     """
 
     pair_separators = 1  # how many stand between the two texts of a pair
+    load = None  # `load_tokenizer`, which knows the subclasses and so is set from there
 
     def __init__(
         self,
@@ -217,10 +218,7 @@ class Tokenizer(tf.Module):
     @classmethod
     def from_pretrained(cls, directory, **options):
         """Reads a directory as `load_tokenizer` does, and refuses it when it holds another class."""
-        # not at the top: that module knows the subclasses
-        from keras_bert.text.pretrained import load_tokenizer
-
-        tokenizer = load_tokenizer(directory, **options)
+        tokenizer = cls.load(directory, **options)
         if not isinstance(tokenizer, cls):
             raise ValueError(
                 f"The directory must hold a {cls.__name__}. "

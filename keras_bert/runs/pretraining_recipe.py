@@ -1,16 +1,13 @@
-"""Recipes: every setting of a run as one frozen value, from flags and TOML files."""
+"""Every setting of a pretraining run as one frozen value."""
 
-import argparse
 import dataclasses
-import tomllib
-from typing import Literal
+from typing import ClassVar, Literal
 
 import keras
 
 from keras_bert.config import ROBERTAS, EncoderConfig, check_field_types
 from keras_bert.data.objectives import ObjectiveName
 from keras_bert.data.sources import TextLayout
-from keras_bert.files import read_text
 from keras_bert.text.masking import Masking
 from keras_bert.training.distribution import Strategy
 from keras_bert.training.optimizers import LAMB, AdamW, layer_decay
@@ -20,6 +17,26 @@ from keras_bert.training.schedules import WarmupDecay
 @dataclasses.dataclass(frozen=True)
 class PretrainRecipe:
     """Every setting of a pretraining run."""
+
+    # What may differ when a run goes on: nothing of this reaches the weights, but for rounding.
+    free_fields: ClassVar = {
+        "workdir",
+        "dry_run",
+        "keep",
+        "evaluate_examples",
+        "final_examples",
+        "export_best",
+        "strategy",
+        "tpu",
+        "steps_per_call",
+        "accumulate",
+        "remat",
+        "jit_compile",
+        "layout",
+        "records",
+        "final_records",
+    }
+    begun: ClassVar = ("tokenizer_config.json", "states")  # what a run then has in its directory
 
     workdir: str = "runs/pretrain"
     """Directory for everything the run writes; a run that was interrupted goes on from it."""
@@ -313,47 +330,3 @@ _COUNTS = (
     "evaluate_examples",
     "final_examples",
 )
-# What may differ when a run goes on: nothing of this reaches the weights, but for rounding.
-FREE_FIELDS = {
-    "workdir",
-    "dry_run",
-    "keep",
-    "evaluate_examples",
-    "final_examples",
-    "export_best",
-    "strategy",
-    "tpu",
-    "steps_per_call",
-    "accumulate",
-    "remat",
-    "jit_compile",
-    "layout",
-    "records",
-    "final_records",
-}
-
-
-def parse_flags(recipe_class, argv=None, description=None):
-    """Builds a recipe from its defaults, then `--recipe FILE.toml`, then flags."""
-    import tyro
-
-    files = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    files.add_argument("--recipe")
-    known, flags = files.parse_known_args(argv)
-    default = read_recipe(recipe_class, known.recipe) if known.recipe else recipe_class()
-    return tyro.cli(recipe_class, args=flags, default=default, description=description)
-
-
-def read_recipe(recipe_class, path):
-    """Reads a TOML file of fields; unknown ones are an error."""
-    try:
-        values = tomllib.loads(read_text(path, "The recipe"))
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"The recipe must be TOML. Received: {path}: {error}.") from None
-    names = [field.name for field in dataclasses.fields(recipe_class)]
-    unknown = [name for name in values if name not in names]
-    if unknown:
-        raise ValueError(
-            f"A recipe must only hold fields of {recipe_class.__name__}. Received: {unknown} in {path}."
-        )
-    return recipe_class(**values)

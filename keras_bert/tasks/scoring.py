@@ -6,7 +6,7 @@ import string
 
 import numpy as np
 
-from keras_bert.entities import entities
+from keras_bert.text.entities import entities
 
 
 def score_labels(truths, predictions, label_names):

@@ -5,30 +5,29 @@ import functools
 import itertools
 import json
 import posixpath
-import time
 
 import keras
 import tensorflow as tf
 
-from keras_bert.checkpoints.formats import local_directory, open_checkpoint
 from keras_bert.data.corpus import build_corpus
 from keras_bert.data.pretraining import PretrainingData
 from keras_bert.data.record_data import RecordData
 from keras_bert.data.service import through_service
 from keras_bert.data.sources import open_corpus, sentence_splitter
-from keras_bert.drawings import draw_history
 from keras_bert.files import read_text, write_atomically
 from keras_bert.models.pretrainer import BertPretrainer
-from keras_bert.models.resizing import cut_vocabulary, resize_vocabulary
-from keras_bert.recipes import FREE_FIELDS
-from keras_bert.reports import (
+from keras_bert.models.resizing import resize_vocabulary
+from keras_bert.runs.drawings import draw_history
+from keras_bert.runs.pretraining_report import (
     fill_in_a_fresh_process,
     mask_sentences,
     report_pretrainer,
 )
-from keras_bert.serving import export_saved_model
+from keras_bert.runs.starting_point import check_rules, copy_weights, read_checkpoint
+from keras_bert.runs.workdir import in_workdir, prepare_workdir
+from keras_bert.serving.export import export_saved_model
 from keras_bert.text.pretrained import load_tokenizer
-from keras_bert.text.vocabulary import extend_vocabulary, train_vocabulary
+from keras_bert.text.vocabulary_training import extend_vocabulary, train_vocabulary
 from keras_bert.text.wordpiece import WordPieceTokenizer
 from keras_bert.training.callbacks import OnBest, Progress
 from keras_bert.training.distribution import make_strategy
@@ -54,7 +53,7 @@ def pretrain(recipe):
     """
     strategy = make_strategy(recipe.strategy, recipe.tpu)  # before anything else of TensorFlow
     prepare_workdir(recipe)
-    report_path = _path(recipe, "report.json")
+    report_path = in_workdir(recipe, "report.json")
     if tf.io.gfile.exists(report_path):
         print(f"{recipe.workdir} holds a finished run; this is its report.")
         return json.loads(read_text(report_path))
@@ -65,65 +64,19 @@ def pretrain(recipe):
     figures = run.evaluate(phase, recipe.final_examples)
     if run.trainer.is_chief:
         report = report_pretrainer(figures, phase.held_out, phase.batch_size, recipe.final_examples)
-        write_atomically(_path(recipe, "history.json"), json.dumps(run.trainer.history, indent=1))
-        draw_history(run.trainer.history, report["unigram_entropy"], _path(recipe, "loss.png"))
+        write_atomically(in_workdir(recipe, "history.json"), json.dumps(run.trainer.history, indent=1))
         model = run.trainer.strategy_free_copy()
-        _save(model, _path(recipe, "model.keras"))
-        report["pretrained"] = _save_pretrained(model, _path(recipe, "pretrained"))
-        report["saved_model"] = export_saved_model(model, run.tokenizer, _path(recipe, "saved_model"))
+        _save(model, in_workdir(recipe, "model.keras"))
+        report["pretrained"] = _save_pretrained(model, in_workdir(recipe, "pretrained"))
+        report["saved_model"] = export_saved_model(
+            model, run.tokenizer, in_workdir(recipe, "saved_model")
+        )
         report["filled"] = fill_in_a_fresh_process(report["saved_model"], run.masked_sentences(5))
+        drawing = in_workdir(recipe, "loss.png")
+        draw_history(run.trainer.history, report["unigram_entropy"], report["filled"], drawing)
         write_atomically(report_path, json.dumps(report, indent=1))
     run.trainer.wait_for_all()
     return json.loads(read_text(report_path))
-
-
-def dry_run(recipe):
-    """A few steps, a save, a restore and an evaluation for each row length, and what they took.
-
-    Returns:
-        A dict for each phase: max_length, batch_size, seconds (of the last step, without tracing),
-        peak_memory_gib, loss and held_out_loss.
-    """
-    folder = posixpath.join(recipe.workdir, "dry_run")
-    strategy = make_strategy(recipe.strategy, recipe.tpu)
-    if tf.io.gfile.exists(folder):
-        if recipe.strategy == "multi_worker":
-            raise ValueError(f"{folder} must not exist yet: what is in it is a dry run's. Remove it.")
-        tf.io.gfile.rmtree(folder)
-    recipe = dataclasses.replace(recipe, workdir=folder, dry_run=False)
-    prepare_workdir(recipe)
-    reports = []
-    run = PretrainRun(recipe, strategy)
-    for phase in run.phases:
-        states = _path(recipe, f"states_{phase.max_length}")
-        first = dataclasses.replace(phase, start=0)
-        run.trainer = run.make_trainer(states)
-        run.trainer.fit(first.training_batches, 1, 1)
-        run.trainer.wait_for_all()  # the chief saves
-        run.trainer = run.make_trainer(states)  # with another's restored state
-        if run.trainer.restore() != 1:
-            raise RuntimeError(f"The state of step 1 must be found again in {states}. Received: none.")
-        seconds = []
-        timer = keras.callbacks.LambdaCallback(
-            on_train_batch_begin=lambda *_, seconds=seconds, **__: seconds.append(time.perf_counter()),
-            on_train_batch_end=lambda *_, seconds=seconds, **__: seconds.append(time.perf_counter()),
-        )
-        history = run.trainer.fit(first.training_batches, 3, 1, callbacks=[timer])
-        figures = run.evaluate(first, phase.batch_size)
-        reports.append(
-            {
-                "max_length": phase.max_length,
-                "batch_size": phase.batch_size,
-                "seconds": seconds[-1] - seconds[-2],
-                "peak_memory_gib": history[-1]["peak_memory_gib"],
-                "loss": history[-1]["loss"],
-                "held_out_loss": figures["loss"],
-            }
-        )
-    run.trainer.wait_for_all()
-    if run.trainer.is_chief:
-        tf.io.gfile.rmtree(folder)
-    return reports
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,14 +112,14 @@ class PretrainRun:
         self.recipe = recipe
         self.strategy = strategy
         keras.utils.set_random_seed(recipe.seed)
-        self.source = _read_checkpoint(recipe.init_from) if recipe.init_from else None
+        self.source = read_checkpoint(recipe.init_from) if recipe.init_from else None
         self.tokenizer = self._make_tokenizer()
         if self.source is not None and self.source.tokenizer.vocabulary != self.tokenizer.vocabulary:
             self.source = resize_vocabulary(self.source, self.source.tokenizer, self.tokenizer)
         self.config = self._make_config()
         self.phases = self._make_phases()
         self.model = self._make_model()
-        self.trainer = self.make_trainer(_path(recipe, "states"))
+        self.trainer = self.make_trainer(in_workdir(recipe, "states"))
 
     def make_trainer(self, state_dir):
         recipe = self.recipe
@@ -238,7 +191,7 @@ class PretrainRun:
         }
         callbacks = [
             Progress(recipe.steps, shown),
-            keras.callbacks.TensorBoard(_path(recipe, "logs"), write_graph=False),
+            keras.callbacks.TensorBoard(in_workdir(recipe, "logs"), write_graph=False),
         ]
         if recipe.export_best:
             best = OnBest("val_loss", self._export_best, trainer.history)
@@ -247,7 +200,7 @@ class PretrainRun:
 
     def _export_best(self):
         model = self.trainer.strategy_free_copy()
-        export_saved_model(model, self.tokenizer, _path(self.recipe, "best"))
+        export_saved_model(model, self.tokenizer, in_workdir(self.recipe, "best"))
 
     def _documents(self, split):
         recipe = self.recipe
@@ -263,12 +216,12 @@ class PretrainRun:
     def _make_tokenizer(self):
         """The tokenizer of a run: the one it has begun with, a given one, or a new one."""
         recipe = self.recipe
-        if tf.io.gfile.exists(_path(recipe, "tokenizer_config.json")):
+        if tf.io.gfile.exists(in_workdir(recipe, "tokenizer_config.json")):
             return load_tokenizer(recipe.workdir)
         if recipe.records:
             tokenizer = load_tokenizer(recipe.records)
             if self.source is not None:
-                _check_rules(self.source.tokenizer, tokenizer)
+                check_rules(self.source.tokenizer, tokenizer)
         elif self.source is not None:
             tokenizer = self._extended(self.source.tokenizer)
         elif recipe.tokenizer and tf.io.gfile.isdir(recipe.tokenizer):
@@ -395,114 +348,8 @@ class PretrainRun:
         if self.source is None:
             model.masked_lm.start_from_counts(self.phases[0].data.word_counts())
         else:
-            _copy_weights(self.source, model)
+            copy_weights(self.source, model)
         return model
-
-
-def _path(recipe, name):
-    return posixpath.join(recipe.workdir, name)
-
-
-def prepare_workdir(recipe, free=FREE_FIELDS, begun=("tokenizer_config.json", "states")):
-    """Makes the directory with the resolved recipe in it, or checks that the run there has the same.
-
-    Args:
-        recipe: A recipe with `workdir`.
-        free: Names of the fields that may differ.
-        begun: What a run that has begun has left in the directory.
-
-    Raises:
-        ValueError: When the directory holds a run of other settings.
-    """
-    path, values = _path(recipe, "recipe.json"), dataclasses.asdict(recipe)
-    values = json.loads(json.dumps(values))  # as they are read again
-    try:
-        tf.io.gfile.makedirs(recipe.workdir)
-        if not tf.io.gfile.exists(path):
-            write_atomically(path, json.dumps(values, indent=1) + "\n")
-    except tf.errors.OpError as error:
-        raise ValueError(
-            f"`workdir` must be a directory that can be written to. Received: {recipe.workdir} "
-            f"({error.message})."
-        ) from error
-    before = json.loads(read_text(path))
-    changed = {
-        name: (before[name], value)
-        for name, value in values.items()
-        if name not in free and before.get(name, value) != value
-    }
-    if changed and not any(tf.io.gfile.exists(_path(recipe, name)) for name in begun):
-        write_atomically(path, json.dumps(values, indent=1) + "\n")  # nothing came of the run before
-        return
-    if changed:
-        listed = ", ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in changed.items())
-        raise ValueError(
-            "A run must go on with the settings it began with. "
-            f"Received in {recipe.workdir}: {listed}. "
-            "Choose another --workdir, or remove this one."
-        )
-
-
-def _read_checkpoint(path):
-    """The BertPretrainer of a finished run or of a released checkpoint, with its tokenizer."""
-    path = local_directory(path)
-    finished = posixpath.join(path, "model.keras")
-    if tf.io.gfile.exists(finished):
-        model = keras.models.load_model(finished, compile=False)
-        model.tokenizer = load_tokenizer(path)
-        return model
-    try:
-        has_sentence_head = open_checkpoint(path).head == "pretraining"
-    except ValueError as error:
-        raise ValueError(
-            "`init_from` must be the directory of a finished run (with model.keras) or a checkpoint: "
-            f"{error}"
-        ) from None
-    model = BertPretrainer.from_pretrained(path, sentence_head=has_sentence_head)
-    if model.tokenizer is None:
-        raise ValueError(f"`init_from` must hold a tokenizer. Received: {path}.")
-    rows, entries = model.config.vocab_size, model.tokenizer.vocabulary_size
-    if entries < rows:
-        print(f"The word table has {rows:,} rows for {entries:,} entries: the others are left behind.")
-        model = cut_vocabulary(model)
-    return model
-
-
-def _check_rules(old_tokenizer, new_tokenizer):
-    """Refuses records whose tokenizer reads text otherwise; a longer vocabulary is fine."""
-    old, new = (
-        {**tokenizer.get_config(), "vocabulary": None, "class": type(tokenizer).__name__}
-        for tokenizer in (old_tokenizer, new_tokenizer)
-    )
-    changed = [
-        f"{name} was {old[name]!r}, is {new.get(name)!r}" for name in old if old[name] != new.get(name)
-    ]
-    if changed:
-        raise ValueError(
-            "The tokenizer of `records` must cut text as that of `init_from` does. "
-            f"Received: {', '.join(changed)}."
-        )
-
-
-def _copy_weights(source, model):
-    """Copies weights by path; a head that one of them lacks is named."""
-    values = {weight.path: weight for weight in source.weights}
-    missing = [weight.path for weight in model.weights if weight.path not in values]
-    wanted = {weight.path for weight in model.weights}
-    unused = [path for path in values if path not in wanted]
-    heads = ("encoder/pooler", "sentence")
-    if not all(path.startswith(heads) for path in missing + unused):
-        raise ValueError(
-            "The model of `init_from` must have the same encoder. "
-            f"Received: without {missing}, with {unused} beside."
-        )
-    for weight in model.weights:
-        if weight.path in values:
-            weight.assign(values[weight.path].numpy())
-    if missing:
-        print(f"Newly initialised: {', '.join(missing)}")
-    if unused:
-        print(f"Left behind: {', '.join(unused)}")
 
 
 def _save_pretrained(model, directory):

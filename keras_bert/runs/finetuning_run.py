@@ -1,9 +1,7 @@
 """Fine-tuning runs: a pretrained directory and labelled data to a measured, saved, readable result."""
 
-import dataclasses
 import json
 import posixpath
-from typing import Literal
 
 import keras
 import numpy as np
@@ -11,163 +9,16 @@ import tensorflow as tf
 
 from keras_bert.checkpoints.formats import local_directory, open_checkpoint
 from keras_bert.files import read_text, write_atomically
-from keras_bert.kinds import Reading, kind_of
-from keras_bert.reports import write_task_report
-from keras_bert.runs import prepare_workdir
-from keras_bert.tasks import TASKS, TFDS, of_tfds, path_of, read_split
+from keras_bert.runs.drawings import draw
+from keras_bert.runs.finetuning_report import write_task_report
+from keras_bert.runs.workdir import prepare_workdir
+from keras_bert.tasks.kind import Reading
+from keras_bert.tasks.kinds import kind_of, read_split
 from keras_bert.training.callbacks import OnBest, Progress, StopWhenStale
 from keras_bert.training.distribution import make_strategy
 from keras_bert.training.optimizers import AdamW, layer_decay
 from keras_bert.training.schedules import WarmupDecay
 from keras_bert.training.trainer import Trainer
-
-
-@dataclasses.dataclass(frozen=True)
-class FinetuneRecipe:
-    """Every setting of a fine-tuning run; refused at birth when inconsistent."""
-
-    # --- what
-    task: str = "classification"
-    """A task of the table (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, squad1, squad2,
-    conll2003, swag), or a kind for data of your own: classification, regression, multi_label, tagging,
-    answers, choice."""
-    init: str = ""
-    """The pretrained directory, or hf://owner/name: whatever `from_pretrained` reads."""
-    workdir: str = "runs/finetune"
-    """Where everything is written."""
-    data: str | None = None
-    """Folder of the task's files; tfds for the task's data set of TensorFlow Datasets, tfds:NAME for
-    another one. Or name the files by the next flags."""
-    train: str | None = None
-    """File of the training data."""
-    dev: str | None = None
-    """File that chooses the best epoch."""
-    test: str | None = None
-    """File that is predicted, and scored if it has labels, at the end."""
-    text: str | None = None
-    """Column of the text, where the task's is not it."""
-    text_pair: str | None = None
-    """Column of the second text of pairs."""
-    label: str | None = None
-    """Column of the label."""
-    columns: tuple[str, ...] | None = None
-    """Names of the columns, where files have no header."""
-
-    # --- how texts are read
-    max_length: int = 128
-    """Most tokens of a row, or of a window over a long text."""
-    stride: int = 32
-    """Tokens from one window to the next (tagging, answers)."""
-
-    # --- training
-    epochs: int = 3
-    """Passes over the training data."""
-    batch_size: int = 32
-    """Examples in a batch, over all replicas and micro-batches."""
-    learning_rate: float = 5e-5
-    """Its peak."""
-    warmup_rate: float = 0.1
-    """Share of the steps in which it rises."""
-    schedule: Literal["linear", "cosine", "polynomial"] = "linear"
-    """How it falls after that."""
-    weight_decay: float = 0.01
-    """Of AdamW."""
-    global_clipnorm: float = 1.0
-    """Largest norm of all gradients together; 0 for no limit."""
-    layer_decay: float = 1.0
-    """Rate of a block in units of that of the block above it."""
-    freeze_layers: int = 0
-    """How many of the lowest blocks, and the embeddings below them, stay as they are."""
-    dropout: float | None = None
-    """Dropout in the encoder; None for the checkpoint's."""
-    label_smoothing: float = 0.0
-    """Share of the truth that is spread over all labels."""
-    focal_gamma: float = 0.0
-    """Power of the focal loss."""
-    balance: bool = False
-    """Whether rare labels count as much as frequent ones in the loss."""
-    patience: int | None = None
-    """Epochs without a better score after which training stops; None for never."""
-    metric: str | None = None
-    """The score that chooses the best epoch; None for the task's."""
-    seeds: int = 1
-    """How many runs, of which mean and spread are told."""
-    seed: int = 0
-    """The first of their seeds."""
-
-    # --- machines
-    accumulate: int = 1
-    """Micro-batches that a batch is worked through in."""
-    layout: Literal["dense", "unpadded"] = "unpadded"
-    """Whether padding is computed: unpadded is faster on CPU and GPU; dense rows are all of
-    `max_length`, for XLA."""
-    jit_compile: bool = False
-    """Whether XLA compiles the step; with layout dense."""
-    dtype: str = "float32"
-    """Keras dtype policy: float32, mixed_bfloat16 or mixed_float16."""
-    strategy: Literal["none", "mirrored"] = "none"
-    """One device, or all that are here."""
-
-    def __post_init__(self):
-        if self.task not in TASKS:
-            raise ValueError(f"`task` must be one of {', '.join(TASKS)}. Received: {self.task!r}.")
-        for name in ("epochs", "batch_size", "seeds", "accumulate", "max_length", "stride"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1. Received: {getattr(self, name)}.")
-        if not 0 <= self.warmup_rate <= 1:
-            raise ValueError(f"`warmup_rate` must lie in [0, 1]. Received: {self.warmup_rate}.")
-        if self.jit_compile and self.layout != "dense":
-            raise ValueError(
-                "`layout` must be dense for XLA, which needs static shapes. "
-                f"Received: layout={self.layout}, jit_compile=True."
-            )
-
-    def resolve_task(self):
-        """The Task, with the columns that flags name."""
-        task = TASKS[self.task]
-        if self._data and self._data.startswith(TFDS):
-            task = of_tfds(self.task, task)
-        given = {
-            name: getattr(self, name)
-            for name in ("text", "text_pair", "label", "columns", "metric")
-            if getattr(self, name) is not None
-        }
-        return dataclasses.replace(task, **given)
-
-    @property
-    def _data(self):
-        """`data`, with the name of the task's own data set."""
-        if self.data != TFDS.removesuffix(":"):
-            return self.data
-        name = TASKS[self.task].tfds
-        if name is None:
-            raise ValueError(
-                f"`data` must name a data set, tfds:NAME: the task {self.task} has none of its own. "
-                "Received: tfds."
-            )
-        return TFDS + name
-
-    def paths(self, task):
-        """{split: file} of all splits that there are.
-
-        Raises:
-            ValueError: When there is no training or no development data.
-        """
-        found = {"train": self.train, "dev": self.dev, "test": self.test}
-        if self._data:
-            for split in {**found, **task.files}:
-                found[split] = found.get(split) or path_of(task, self._data, split)
-        for split in ("train", "dev"):
-            if found[split] is None:
-                raise ValueError(
-                    f"`{split}` must be given, or be in `data` as {task.files.get(split, 'a file')}. "
-                    f"Received: data={self.data}, {split}=None."
-                )
-        return {split: path for split, path in found.items() if path}
-
-
-# What may differ when a run goes on.
-_FREE_FIELDS = {"workdir", "seeds", "accumulate", "strategy", "jit_compile", "layout"}
 
 
 def finetune(recipe):
@@ -186,7 +37,7 @@ def finetune(recipe):
     """
     if not recipe.init:
         raise ValueError("`init` must name a pretrained directory. Received: nothing.")
-    prepare_workdir(recipe, _FREE_FIELDS, [f"seed_{recipe.seed}"])
+    prepare_workdir(recipe)
     run = FinetuneRun(recipe)
     results = [run.of_seed(recipe.seed + number) for number in range(recipe.seeds)]
     metrics = {"metric": run.task.metric, "seconds_per_epoch": _mean(results, "seconds_per_epoch")}
@@ -199,9 +50,12 @@ def finetune(recipe):
     metrics["best"] = best["best"]
     write_atomically(_path(recipe.workdir, "metrics.json"), json.dumps(metrics, indent=1) + "\n")
     predictions = _read_lines(_path(posixpath.dirname(best["best"]), "predictions_dev.jsonl"))
-    drawn = run.kind.draw(run.rows["dev"], predictions, _path(recipe.workdir, "dev.png"))
+    picture = run.kind.picture(run.rows["dev"], predictions)
+    if picture is not None:
+        draw(picture, _path(recipe.workdir, "dev.png"))
     mistakes = run.kind.mistakes(run.rows["dev"], predictions)
-    write_task_report(recipe, run.task.metric, metrics, results, mistakes, "dev.png" if drawn else None)
+    drawing = None if picture is None else "dev.png"
+    write_task_report(recipe, run.task.metric, metrics, results, mistakes, drawing)
     return metrics
 
 
@@ -236,7 +90,7 @@ class FinetuneRun:
                 if predictions is not found:
                     model.save_pretrained(best)  # with what was chosen
             _write_lines(_path(folder, f"predictions_{split}.jsonl"), predictions)
-            if self._has_labels(rows):
+            if self.kind.have_labels(rows):
                 scores[split] = self.kind.score(rows, predictions)
         result = {
             "scores": scores,
@@ -332,7 +186,7 @@ class FinetuneRun:
 
     def _loss_options(self):
         recipe, kind = self.recipe, self.kind
-        if self.task.kind not in ("classification", "tagging"):
+        if not kind.has_one_label:
             raise ValueError(
                 "`balance`, `label_smoothing` and `focal_gamma` must be of a task with one label for "
                 f"each text or word. Received: {self.task.kind}."
@@ -364,11 +218,6 @@ class FinetuneRun:
 
     def _save(self, trainer, folder):
         trainer.strategy_free_copy().save_pretrained(folder)
-
-    def _has_labels(self, rows):
-        if self.task.kind in ("tagging", "answers"):
-            return True
-        return all(str(row.get(self.task.label, "")).strip() not in ("", "-1") for row in rows)
 
 
 def _freeze(encoder, layers):
