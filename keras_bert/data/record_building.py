@@ -306,7 +306,7 @@ def _build_split(recipe, split, tokenizer, make):
         if not manifest.row_tokens:
             raise ValueError(
                 f"The {split} split of {recipe.corpus} must have text for an example. "
-                f"Received: {reason} (Every {recipe.held_out_every}th document of a corpus of your own "
+                f"Received: {reason} (One document in {recipe.held_out_every} of a corpus of your own "
                 "is held out: see --held-out-every.)"
             )
         writer.finish()

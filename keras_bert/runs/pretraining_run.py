@@ -314,7 +314,7 @@ class PretrainRun:
                 raise
             raise ValueError(
                 f"The {split} split of {recipe.corpus}: {error} "
-                f"(Every {recipe.held_out_every}th document is held out: see --held-out-every.)"
+                f"(One document in {recipe.held_out_every} is held out: see --held-out-every.)"
             ) from error
         print(
             f"{split}: {len(data):,} examples of {max_length} tokens; "
