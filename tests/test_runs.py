@@ -20,7 +20,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from keras_bert import config
 from keras_bert.data.record_building import RecordRecipe, build_records
 from keras_bert.models.auto import load_pretrained
-from keras_bert.models.pretrainer import BertMaskedLM, BertPretrainer
+from keras_bert.models.pretrainer import BertMaskedLM
 from keras_bert.runs import pretraining_run
 from keras_bert.runs.pretraining_recipe import PretrainRecipe
 from keras_bert.runs.pretraining_report import fill_in_a_fresh_process, mask_sentences
@@ -31,7 +31,6 @@ from keras_bert.text.pretrained import load_tokenizer
 from keras_bert.text.vocabulary_training import extend_vocabulary
 from keras_bert.text.wordpiece import WordPieceTokenizer
 from keras_bert.training.distribution import make_strategy
-from keras_bert.training.optimizers import AdamW
 
 ANIMALS, VERBS, PLACES = (
     ["cat", "dog", "horse", "bird", "mouse", "fish"],
@@ -597,7 +596,7 @@ def test_records_may_bring_a_longer_vocabulary(recipe, report, tmp_path):
                 PretrainRun(new, make_strategy("none"))
 
 
-# --- the command, and the README
+# --- the command
 
 
 @pytest.mark.parametrize(
@@ -646,29 +645,3 @@ def test_bad_input_is_one_line_that_says_what_to_do(
         assert message.startswith("pretrain.py: ")
         assert "\n" not in message
     assert re.search(words, message), message
-
-
-def test_the_trainer_example_of_the_readme_runs(recipe, report, tmp_path, monkeypatch, capsys):
-    """As written, but for fewer steps, another corpus and one device."""
-    monkeypatch.chdir(tmp_path)
-    changes = {"1000": "2", "steps_per_epoch=100": "steps_per_epoch=1", '"mirrored"': '"none"'}
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    code = next(block for block in blocks if "Trainer(" in block)
-    for written, shorter in changes.items():
-        assert code.count(written) == 1
-        code = code.replace(written, shorter)
-    run = PretrainRun(recipe, make_strategy("none"))
-    names = {
-        "AdamW": AdamW,
-        "BertPretrainer": BertPretrainer,
-        "config": run.config,
-        "data": run.phases[0].data,
-        "tokenizer": run.tokenizer,
-    }
-    exec(code, names)
-    assert re.search(r"'masked_lm_loss': \d", capsys.readouterr().out)
-    assert sorted(path.name for path in Path("runs/states").iterdir()) == [
-        "step_00000001",
-        "step_00000002",
-    ]
-    assert Path("runs/saved_model/1/saved_model.pb").exists()
