@@ -224,3 +224,58 @@ def test_keras_nlp_takes_our_inputs(toy_batch):
     out = backbone(encoder_input(toy_batch))
     assert out.keys() == {"sequence_output", "pooled_output"}
     assert out["sequence_output"].shape == (3, LENGTH, 8)
+
+
+# --- several examples in a row
+
+
+def packed_batch():
+    """(rows that hold 2, 1 and 3 examples of 7 tokens at most, the examples they hold)"""
+    rng = np.random.default_rng(3)
+    members = [[4, 3], [7], [2, 1, 3]]
+    x = {name: np.zeros((3, 8), "int32") for name in ("token_ids", "segment_ids", "example_ids")}
+    x |= {"position_ids": np.zeros((3, 8), "int32"), "first_slots": np.zeros((3, 3), "int32")}
+    for row, lengths in enumerate(members):
+        start = 0
+        for number, length in enumerate(lengths):
+            slots = slice(start, start + length)
+            x["token_ids"][row, slots] = rng.integers(1, VOCAB, length)
+            x["segment_ids"][row, slots] = np.arange(length) > length // 2
+            x["example_ids"][row, slots] = number + 1
+            x["position_ids"][row, slots] = np.arange(length)
+            x["first_slots"][row, number] = start
+            start += length
+    x["padding_mask"] = (x["example_ids"] > 0).astype("int32")
+    return x, members
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_examples_of_a_packed_row_do_not_see_each_other(toy_config, jit_compile):
+    """Each has the states and the pooled vector that it has alone."""
+    config = dataclasses.replace(toy_config, position_offset=1)
+    model, (x, members) = scramble(BertEncoder(config)), packed_batch()
+    weights = weights_of(model)
+    for positions in (None, np.zeros((3, 0), "int32"), np.array([[5, 0], [6, 6], [2, 4]], "int32")):
+        call = tf.function(functools.partial(model, positions=positions), jit_compile=jit_compile)
+        out = {name: value.numpy() for name, value in call(x).items()}
+        assert out["pooled_output"].shape == (3, 3, config.hidden_size)
+        for row, lengths in enumerate(members):
+            states = []
+            for number in range(len(lengths)):
+                slots = x["example_ids"][row] == number + 1
+                ids = (x[name][row, slots] for name in ("token_ids", "segment_ids"))
+                alone, pooled = encode_row(weights, config, *ids)
+                np.testing.assert_allclose(out["pooled_output"][row, number], pooled, atol=1e-5)
+                states.extend(alone)
+            wanted = np.arange(len(states)) if positions is None else positions[row]
+            got = out["sequence_output"][row, : len(wanted)]
+            np.testing.assert_allclose(got, np.array(states)[wanted].reshape(got.shape), atol=1e-5)
+
+
+def test_packed_rows_need_all_of_their_fields_and_the_dense_layout(toy_config):
+    x, _ = packed_batch()
+    with pytest.raises(ValueError, match="the dense layout. Received: .*layout='unpadded'"):
+        BertEncoder(toy_config, "unpadded")(x)
+    del x["position_ids"]
+    with pytest.raises(ValueError, match="must have example_ids, position_ids and first_slots"):
+        BertEncoder(toy_config)(x)

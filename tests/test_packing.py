@@ -145,6 +145,7 @@ def test_the_documented_rows():
     assert set(shown) == {"token_ids", "example_ids", "position_ids"}
     for name, rows in shown.items():
         assert out[name].numpy().tolist() == rows
+    assert out["first_slots"].numpy().tolist() == [[0, 5], [0, 4]]
     assert out["padding_mask"].numpy().tolist() == [[1] * 8, [1] * 6 + [0] * 2]
 
 
@@ -166,7 +167,10 @@ def test_rows_as_in_plain_python_and_back(lengths, limit):
     fields = combine(a, b, tokenizer=TOKENIZER, max_length=T, padding="do_not_pad")
     plan = plan_packing(fields["token_ids"].row_lengths(), T, limit)
     out = {name: x.numpy() for name, x in pack(fields, plan.examples, T, TOKENIZER).items()}
-    assert set(out) == {*fields, "position_ids", "example_ids"}
+    assert set(out) == {*fields, "position_ids", "example_ids", "first_slots"}
+    for first, members in zip(out["first_slots"], rows_of(plan), strict=True):
+        starts = np.cumsum([0, *(len(fields["token_ids"][e]) for e in members)])[:-1]
+        assert first.tolist() == [*starts, *[0] * (plan.examples.shape[1] - len(members))]
     rows = {name: x.to_list() for name, x in fields.items()}
     count = [len(row) for row in rows["token_ids"]]
     rows["position_ids"] = [list(range(n)) for n in count]
@@ -228,7 +232,8 @@ def test_a_pipeline_for_training():
         lambda e: (pack(fields, e, 16, TOKENIZER), *pack_labels(np.arange(count), e))
     )
     x, y, weights = batches.element_spec
-    assert {spec.shape for spec in x.values()} == {(2, 16)}
+    assert x["first_slots"].shape == (2, 4)
+    assert {spec.shape for name, spec in x.items() if name != "first_slots"} == {(2, 16)}
     assert y.shape == weights.shape == (2, 4)
     seen = []
     for x, y, weights in batches.as_numpy_iterator():

@@ -13,12 +13,12 @@ def attention_weights(scores, mask, seed, rows, scale, rate):
     """Dropout of the softmax of scaled scores (B, H, P, T), in float32 until done.
 
     Shapes:
-        mask  (B, T)
+        mask  (B, 1, 1 or P, T)  bool, which slots are seen
         rows  (B * H * P,)  name of each row of scores
     """
     x = ops.cast(scores, "float32") * scale
     # A finite floor: a row of nothing but padding gets equal weights instead of 0 / 0.
-    x = ops.softmax(ops.where(mask[:, None, None, :], x, -1e9), axis=-1)
+    x = ops.softmax(ops.where(mask, x, -1e9), axis=-1)
     return ops.cast(dropout(x, rate, seed, site=1, rows=rows), scores.dtype)
 
 
@@ -93,7 +93,7 @@ class SelfAttention(keras.layers.Layer):
         first_rows = ops.reshape(first_rows, (layout.rows, heads, 1))
         weights = attention_weights(
             scores,
-            layout.padding_mask,
+            layout.visible(selected),
             seed,
             ops.reshape(first_rows + selected.positions[:, None, :], (-1,)),
             scale=head_width**-0.5,

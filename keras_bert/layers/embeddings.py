@@ -13,9 +13,10 @@ class Embeddings(keras.layers.Layer):
     The word table is `word_table`; heads that score words are given it by their caller.
 
     Shapes (B rows, T tokens, N flat tokens, E table width, D width):
-        token_ids    (B, T)  int32
-        segment_ids  (B, T)  int32, or None: all 0
-        returns      (N, D)  flat states
+        token_ids     (B, T)  int32
+        segment_ids   (B, T)  int32, or None: all 0
+        position_ids  (B, T)  int32, or None: counted from the first slot of a row
+        returns       (N, D)  flat states
 
     Args:
         vocab_size: Rows of the word table.
@@ -82,18 +83,9 @@ class Embeddings(keras.layers.Layer):
             )
             self.projection.build((None, width))
 
-    def call(self, token_ids, segment_ids=None, layout=None, seed=None):
-        length, first = token_ids.shape[1], self.position_offset
-        if length is None:  # only known when the graph runs
-            length = ops.shape(token_ids)[1]
-        elif first + length > self.max_position_embeddings:
-            raise ValueError(
-                "`token_ids` must not be longer than the position table allows, "
-                f"{self.max_position_embeddings - first} tokens. Received: {length} tokens "
-                f"a row (shape {tuple(token_ids.shape)})."
-            )
+    def call(self, token_ids, segment_ids=None, position_ids=None, layout=None, seed=None):
         x = ops.cast(ops.take(self.word_table, token_ids, axis=0), self.compute_dtype)  # (B, T, E)
-        x = x + self.position_table[first : first + length]
+        x = x + self._positions(token_ids, position_ids)
         if self.segment_table is not None:
             if segment_ids is None:
                 x = x + self.segment_table[0]
@@ -104,6 +96,21 @@ class Embeddings(keras.layers.Layer):
         x = layout.to_flat(x)  # (N, E)
         x = dropout(self.norm(x), self.dropout_rate, seed, site=0, rows=layout.slots)
         return x if self.projection is None else self.projection(x)
+
+    def _positions(self, token_ids, position_ids):
+        """Vectors of positions: (1 or B, T, E)."""
+        length, first = token_ids.shape[1], self.position_offset
+        if position_ids is not None:
+            return ops.take(self.position_table, position_ids + first, axis=0)
+        if length is None:  # only known when the graph runs
+            length = ops.shape(token_ids)[1]
+        elif first + length > self.max_position_embeddings:
+            raise ValueError(
+                "`token_ids` must not be longer than the position table allows, "
+                f"{self.max_position_embeddings - first} tokens. Received: {length} tokens "
+                f"a row (shape {tuple(token_ids.shape)})."
+            )
+        return self.position_table[None, first : first + length]
 
     def get_config(self):
         own = {

@@ -6,7 +6,8 @@ Dense layers and norms see flat states (N, D); only attention needs rows. A layo
           [a   dog -   - -]      flat, unpadded   [the cat sat a dog]             N = real tokens
 
 Both give the same states on real tokens. Dense has static shapes (XLA, TPU). Unpadded computes nothing
-on padding, but N changes from batch to batch. Where only some tokens of each row matter, a
+on padding, but N changes from batch to batch. Packed is dense, with several examples in a row that do
+not see each other: static shapes and little padding. Where only some tokens of each row matter, a
 `SelectedLayout` holds those.
 """
 
@@ -37,6 +38,30 @@ class DenseLayout:
     def to_rows(self, x):
         """(N, ...) -> (B, T, ...)"""
         return ops.reshape(x, (self.rows, self.length, *x.shape[1:]))
+
+    def visible(self, selected):
+        """Which slots each selected slot sees: (B, 1, 1, T) bool, the same for all of a row."""
+        return self.padding_mask[:, None, None, :]
+
+
+class PackedLayout(DenseLayout):
+    """Every slot is a token, and sees those of its own example.
+
+    Shapes (B rows, T slots): as DenseLayout, and
+        example_ids  (B, T)  int, 0 = padding, 1.. = which example of the row
+    """
+
+    def __init__(self, example_ids):
+        super().__init__(example_ids > 0)
+        self.example_ids = example_ids
+
+    def visible(self, selected):
+        """(B, 1, P, T) bool"""
+        mine = ops.take_along_axis(
+            self.example_ids, ops.broadcast_to(selected.positions, (self.rows, selected.length)), axis=1
+        )
+        is_same = ops.equal(mine[:, :, None], self.example_ids[:, None, :])
+        return ops.logical_and(is_same, self.padding_mask[:, None, :])[:, None]
 
 
 class UnpaddedLayout(DenseLayout):

@@ -10,7 +10,7 @@ from keras_bert.hashing import fold
 from keras_bert.layers.activations import ACTIVATIONS
 from keras_bert.layers.block import TransformerBlock
 from keras_bert.layers.embeddings import Embeddings, initializer
-from keras_bert.layers.layout import LAYOUTS, SelectedLayout
+from keras_bert.layers.layout import LAYOUTS, PackedLayout, SelectedLayout
 from keras_bert.layers.remat import remat
 from keras_bert.models.loading import PretrainedModel
 
@@ -24,14 +24,19 @@ class BertEncoder(PretrainedModel):
             token_ids        (B, T)  int32
             padding_mask     (B, T)  bool or int, 1 = real token
             segment_ids      (B, T)  int32, optional: absent means 0
+            and, where rows are packed with E examples each (text/packing.py),
+            example_ids, position_ids  (B, T)  int32
+            first_slots      (B, E)  int32, first token of each example; 0 where a row has fewer
         positions  (B, P)  int32, optional: the tokens of each row whose states are wanted
         returns  a dict of
             sequence_output  (B, T, D), or (B, P, D) with `positions`
-            pooled_output    (B, D)  first token's state, through a dense layer if `use_pooler`
+            pooled_output    (B, D)  first token's state, through a dense layer if `use_pooler`;
+                             (B, E, D) of packed rows
 
     A row begins with its tokens, and padding is behind them: positions are counted from the first slot.
     States at padding are finite and mean nothing; they influence no other token. With `positions`, the
-    last block computes those states and the first token's alone, which saves most of its work.
+    last block computes those states and the first token's alone, which saves most of its work; P = 0
+    where nothing but `pooled_output` is wanted.
 
     Args:
         config: An EncoderConfig.
@@ -132,14 +137,21 @@ class BertEncoder(PretrainedModel):
         def seed_of(part):
             return None if seed is None else fold(seed, part)
 
-        layout = LAYOUTS[self.layout](inputs["padding_mask"])
+        layout = self._layout_of(inputs)
         states = self.embeddings(
-            inputs["token_ids"], inputs.get("segment_ids"), layout=layout, seed=seed_of(0)
+            inputs["token_ids"],
+            inputs.get("segment_ids"),
+            inputs.get("position_ids"),
+            layout=layout,
+            seed=seed_of(0),
         )
+        firsts = inputs.get("first_slots")
+        if firsts is None:
+            firsts = ops.zeros((layout.rows, 1), "int32")
         selected = None
         if positions is not None:
-            # the first token, which is pooled, in front
-            selected = SelectedLayout(layout, ops.pad(positions, ((0, 0), (1, 0))))
+            # the first tokens, which are pooled, in front
+            selected = SelectedLayout(layout, ops.concatenate([firsts, positions], axis=1))
         layers = self.config.num_hidden_layers
         for index in range(layers):
             block = self.blocks[index * len(self.blocks) // layers]
@@ -149,10 +161,29 @@ class BertEncoder(PretrainedModel):
                 apply = remat(apply)
             states = apply(states, seed=seed_of(1 + index))
         rows = (selected or layout).to_rows(states)
-        pooled = rows[:, 0]
+        count = firsts.shape[1]
+        if selected is not None:
+            pooled, rows = rows[:, :count], rows[:, count:]
+        elif "first_slots" in inputs:
+            pooled = ops.take_along_axis(rows, firsts[:, :, None], axis=1)
+        else:
+            pooled = rows[:, :1]
         if self.pooler is not None:
             pooled = self.pooler(pooled)
-        return {"sequence_output": rows if selected is None else rows[:, 1:], "pooled_output": pooled}
+        if "first_slots" not in inputs:
+            pooled = pooled[:, 0]
+        return {"sequence_output": rows, "pooled_output": pooled}
+
+    def _layout_of(self, inputs):
+        packed = [name for name in ("example_ids", "position_ids", "first_slots") if name in inputs]
+        if not packed:
+            return LAYOUTS[self.layout](inputs["padding_mask"])
+        if len(packed) < 3 or self.layout != "dense":
+            raise ValueError(
+                "Packed rows must have example_ids, position_ids and first_slots, and the encoder the "
+                f"dense layout. Received: {', '.join(packed)}, layout={self.layout!r}."
+            )
+        return PackedLayout(inputs["example_ids"])
 
     def get_config(self):
         own = {"config": self.config.to_dict(), "layout": self.layout}

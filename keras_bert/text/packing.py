@@ -162,13 +162,15 @@ def pack(fields, examples, max_length, tokenizer):
         token_ids     CLS 21 22 23 SEP CLS 31 SEP    CLS 41 42 SEP CLS SEP PAD PAD
         example_ids    1   1  1  1  1   2   2  2      1   1  1  1   2   2   0   0
         position_ids   0   1  2  3  4   0   1  2      0   1  2  3   0   1   0   0
+        first_slots    0   5                          0   4
 
     Shapes (N examples, R rows, E most examples in a row, T = max_length):
         fields    a dict of (N, tokens) ragged int32, all of the same lengths: token_ids and others of
                   the batch vocabulary, as `combine(..., padding="do_not_pad")` gives them
         examples  (R, E) int: rows of a plan
         returns   a dict of (R, T) int32: `fields`, padding_mask, example_ids (0 = padding, 1.. = which
-                  example of the row) and position_ids (from 0 in each example)
+                  example of the row), position_ids (from 0 in each example); and first_slots (R, E),
+                  where each example begins, 0 where a row has fewer
 
     Args:
         tokenizer: For the id of `[PAD]`. Of other fields, padding is as in `combine`, or 0.
@@ -196,6 +198,9 @@ def pack(fields, examples, max_length, tokenizer):
     outside = {**OUTSIDE, "token_ids": tokenizer.pad_token_id}
     rows = {name: x.to_tensor(outside.get(name, 0), shape=shape) for name, x in rows.items()}
     rows["padding_mask"] = tf.cast(rows["example_ids"] > 0, tf.int32)
+    is_there = examples >= 0
+    lengths = tf.cast(tokens.row_lengths(axis=2).to_tensor(shape=examples.shape), tf.int32)
+    rows["first_slots"] = tf.where(is_there, tf.cumsum(lengths, axis=1, exclusive=True), 0)
     return rows
 
 
