@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_bert.data.examples import Examples
 from keras_bert.data.features import answer_rows, choice_rows, text_rows, word_rows
+from keras_bert.data.packed_examples import PackedExamples
 from keras_bert.text.wordpiece import WordPieceTokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "##x", "##y", ".", "who"]
@@ -137,3 +138,69 @@ def test_rows_of_pairs_and_choices():
     assert rows.inputs["segment_ids"].to_list() == [[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1]]
     flat = choice_rows(["a", "b"], [["c", "d"], ["c", "c d"]], TOKENIZER, max_length=16)
     assert flat.inputs["token_ids"].to_list()[3] == [2, 6, 3, 7, 8, 3]
+
+
+# --- several examples in a row
+
+
+def make_packed(count=60, length=12, **options):
+    """Example n is made of the id n + 5, two to nine times; its label is n."""
+    lengths = np.random.default_rng(0).integers(2, 10, count)
+    ids = tf.RaggedTensor.from_row_lengths(np.repeat(np.arange(count) + 5, lengths), lengths)
+    ids = tf.cast(ids, tf.int32)
+    inputs = {"token_ids": ids, "segment_ids": tf.zeros_like(ids)}
+    return PackedExamples(inputs, np.arange(count), TOKENIZER, length, **options)
+
+
+def test_an_epoch_of_packed_rows_meets_each_example_once_with_its_label():
+    examples, epochs = make_packed(), []
+    steps = examples.steps_per_epoch(8)
+    batches = examples.training_batches(8, epochs=2)
+    spec = batches.element_spec
+    assert spec[0]["token_ids"].shape == (examples.rows_per_batch(8), 12)
+    for number, (x, y, w) in enumerate(batches.take(2 * steps).as_numpy_iterator()):
+        if number % steps == 0:
+            epochs.append([])
+        for row, place in np.argwhere(w > 0):
+            ids = x["token_ids"][row][x["example_ids"][row] == place + 1]
+            assert set(ids) == {y[row, place] + 5}
+            epochs[-1].append(y[row, place])
+        assert (w.sum(1) > 0).sum() == (x["padding_mask"].any(1)).sum()
+    assert [sorted(epoch) for epoch in epochs] == [list(range(60))] * 2
+    assert epochs[0] != epochs[1]
+    held = [int(w.sum()) for _, _, w in examples.evaluation_batches(8).as_numpy_iterator()]
+    assert sum(held) == 60
+    assert abs(np.mean(held[:-1]) - 8) < 2
+    first = examples.describe(0, 8)
+    assert sorted(first.removeprefix("epoch 0: examples ").split()) == sorted(
+        str(n) for n in epochs[0][: len(first.split()) - 3]
+    )
+
+
+def test_a_start_within_packed_rows_and_shares_of_replicas():
+    examples = make_packed(replicas=2)
+    assert examples.rows_per_batch(8) % 2 == 0
+    whole = [x["token_ids"] for x, *_ in examples.training_batches(8, 2).take(6).as_numpy_iterator()]
+    later = examples.training_batches(8, 2, start_step=4).take(2).as_numpy_iterator()
+    for expected, (x, *_) in zip(whole[4:], later, strict=True):
+        np.testing.assert_array_equal(x["token_ids"], expected)
+    parts = []
+    for pipeline in range(2):
+        context = tf.distribute.InputContext(2, pipeline, 2)
+        (batch,) = examples.training_batches(8, 2, 0, context).take(1).as_numpy_iterator()
+        parts.append(batch[0]["token_ids"])
+    np.testing.assert_array_equal(np.concatenate(parts), whole[0])
+
+
+def test_labels_of_tokens_lie_with_their_tokens_and_others_are_refused():
+    ids = tf.ragged.constant([[5, 6], [7], [8, 9, 9]], tf.int32)
+    labels = tf.ragged.constant([[1, -1], [0], [2, 3, 4]], tf.int32)
+    inputs = {"token_ids": ids, "segment_ids": tf.zeros_like(ids)}
+    examples = PackedExamples(inputs, labels, TOKENIZER, 4)
+    x, y, w = examples.batch(tf.constant([[2, 1], [0, -1]], tf.int64))
+    assert y.numpy().tolist() == [[2, 3, 4, 0], [1, -1, -1, -1]]
+    assert x["example_ids"].numpy().tolist() == [[1, 1, 1, 2], [1, 1, 0, 0]]
+    assert w.shape == y.shape
+    for wrong in ({"start_positions": np.zeros(3)}, np.zeros(1)):
+        with pytest.raises(ValueError, match="one label for each text"):
+            PackedExamples(inputs, wrong, TOKENIZER, 4)
