@@ -13,7 +13,7 @@ class FinetuneRecipe:
     """Every setting of a fine-tuning run; refused at birth when inconsistent."""
 
     # what may differ when a run goes on
-    free_fields: ClassVar = {"workdir", "seeds", "accumulate", "strategy", "jit_compile", "layout"}
+    free_fields: ClassVar = {"workdir", "seeds", "accumulate", "strategy", "jit_compile"}
 
     # --- what
     task: str = "classification"
@@ -85,11 +85,12 @@ class FinetuneRecipe:
     # --- machines
     accumulate: int = 1
     """Micro-batches that a batch is worked through in."""
-    layout: Literal["dense", "unpadded"] = "unpadded"
-    """Whether padding is computed: unpadded is faster on CPU and GPU; dense rows are all of
-    `max_length`, for XLA."""
+    layout: Literal["dense", "packed", "unpadded"] = "unpadded"
+    """How rows lie in a batch of training: unpadded computes no padding, which is fastest on CPU and
+    GPU; dense rows are all of `max_length`, for XLA; packed ones too, with several texts in each (of
+    tasks with a label for each text or word), and a batch holds `batch_size` texts on average."""
     jit_compile: bool = False
-    """Whether XLA compiles the step; with layout dense."""
+    """Whether XLA compiles the step; with layout dense or packed."""
     dtype: str = "float32"
     """Keras dtype policy: float32, mixed_bfloat16 or mixed_float16."""
     strategy: Literal["none", "mirrored"] = "none"
@@ -103,9 +104,9 @@ class FinetuneRecipe:
                 raise ValueError(f"`{name}` must be at least 1. Received: {getattr(self, name)}.")
         if not 0 <= self.warmup_rate <= 1:
             raise ValueError(f"`warmup_rate` must lie in [0, 1]. Received: {self.warmup_rate}.")
-        if self.jit_compile and self.layout != "dense":
+        if self.jit_compile and self.layout == "unpadded":
             raise ValueError(
-                "`layout` must be dense for XLA, which needs static shapes. "
+                "`layout` must be dense or packed for XLA, which needs static shapes. "
                 f"Received: layout={self.layout}, jit_compile=True."
             )
 
@@ -113,6 +114,11 @@ class FinetuneRecipe:
     def begun(self):
         """What a run that has begun has in its directory."""
         return (f"seed_{self.seed}",)
+
+    @property
+    def encoder_layout(self):
+        """That of the model: packed rows are dense."""
+        return "dense" if self.layout == "packed" else self.layout
 
     def resolve_task(self):
         """The Task, with the columns that flags name."""

@@ -79,7 +79,8 @@ class FinetuneRun:
         if tf.io.gfile.exists(finished):
             return json.loads(read_text(finished))
         trainer, best = self.train(seed, folder)
-        model = self.kind.model.from_pretrained(best, layout=self.recipe.layout, tokenizer="load")
+        layout = self.recipe.encoder_layout
+        model = self.kind.model.from_pretrained(best, layout=layout, tokenizer="load")
         reading = self._reading(model, seed)
         scores = {}
         for split in ["dev", *sorted(self.rows.keys() - {"train", "dev"})]:
@@ -174,7 +175,7 @@ class FinetuneRun:
         model = kind.model.from_pretrained(
             self.init,
             new_head=not is_same,
-            layout=recipe.layout,
+            layout=recipe.encoder_layout,
             dtype=recipe.dtype,
             dropout=recipe.dropout,
             **options,
@@ -207,13 +208,16 @@ class FinetuneRun:
 
     def _reading(self, model, seed):
         recipe = self.recipe
+        max_length = min(recipe.max_length, model.config.max_length)
         return Reading(
             model.tokenizer,
-            min(recipe.max_length, model.config.max_length),
+            max_length,
             recipe.stride,
             model.config.type_vocab_size,
-            recipe.max_length if recipe.layout == "dense" else None,
+            None if recipe.layout == "unpadded" else max_length,
             seed,
+            recipe.layout == "packed",
+            self.strategy.num_replicas_in_sync,
         )
 
     def _save(self, trainer, folder):

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_bert.data.examples import Examples
 from keras_bert.data.labelled import read_table
+from keras_bert.data.packed_examples import PackedExamples
 
 KINDS = {}  # {name: class}, of every kind whose module is imported
 
@@ -22,6 +23,8 @@ class Reading:
         type_vocab_size: Of the encoder.
         length: T of every batch; None for the longest row of each.
         seed: Of the order of examples.
+        packed: Whether rows of `length` hold several examples.
+        replicas: That share a batch.
     """
 
     tokenizer: object
@@ -30,9 +33,15 @@ class Reading:
     type_vocab_size: int = 2
     length: int | None = None
     seed: int = 0
+    packed: bool = False
+    replicas: int = 1
 
     def examples(self, rows, labels, count=None):
         """Examples of some Rows; `count` rows belong to each, if not one."""
+        if self.packed and labels is not None:
+            return PackedExamples(
+                rows.inputs, labels, self.tokenizer, self.length, self.seed, self.replicas
+            )
         return Examples(rows.inputs, labels, self.tokenizer.pad_token_id, count, self.length, self.seed)
 
 
