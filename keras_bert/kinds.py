@@ -6,7 +6,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert.data.examples import Examples
-from keras_bert.data.features import answer_rows, choice_rows, text_rows, word_rows
 from keras_bert.drawings import draw_confusion, draw_scatter, draw_thresholds
 from keras_bert.entities import are_entity_tags, entities
 from keras_bert.models.classifier import BertClassifier
@@ -22,6 +21,7 @@ from keras_bert.scoring import (
     score_tags,
 )
 from keras_bert.tasks import label_names_of, labels_of
+from keras_bert.text.features import answer_rows, choice_rows, text_rows, word_rows
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "recipes": {"config", "data", "files", "text", "training"},
     "serving": {"files", "models", "text"},
     "tasks": {"data"},
-    "kinds": {"data", "entities", "drawings", "models", "scoring", "tasks"},
+    "kinds": {"data", "entities", "drawings", "models", "scoring", "tasks", "text"},
 }
 MAY_IMPORT["runs"] = set(MAY_IMPORT)
 MAY_IMPORT["finetuning"] = {*MAY_IMPORT, "runs"}
