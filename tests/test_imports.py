@@ -29,6 +29,7 @@ MAY_IMPORT = {
         "metrics",
         "text",
         "checkpoints",
+        "training",  # the optimizer and the schedule of `compile()`; training knows no model
     },
     "drawings": {"files"},
     "reports": {"drawings", "files"},
