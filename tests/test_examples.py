@@ -1,12 +1,12 @@
-"""keras_bert.data.examples and features: what a batch holds, and which token stands for what."""
+"""keras_bert.data.examples and text.features: what a batch holds, and which token stands for what."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_bert.data.examples import Examples
-from keras_bert.data.features import answer_rows, choice_rows, text_rows, word_rows
 from keras_bert.data.packed_examples import PackedExamples
+from keras_bert.text.features import answer_rows, choice_rows, text_rows, word_rows
 from keras_bert.text.wordpiece import WordPieceTokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "##x", "##y", ".", "who"]

@@ -20,7 +20,8 @@ MAY_IMPORT = {
     "checkpoints": {"config", "files", "modules"},
     "training": {"config", "files", "hashing"},
     "data": {"config", "files", "hashing", "text"},
-    "models": {"config", *LEAVES, "layers", "text", "checkpoints"},
+    # training: the optimizer and the schedule of `compile()`
+    "models": {"config", *LEAVES, "layers", "text", "checkpoints", "training"},
     "serving": {"files", "models", "text"},
     "tasks": {"data", "models", "text"},
     "runs": {

@@ -1,9 +1,12 @@
 """What every model around the encoder shares: its config in and out, its losses and its figures."""
 
+import inspect
+
 import keras
 from keras import ops
 
 from keras_bert.config import EncoderConfig
+from keras_bert.models.defaults import default_optimizer, set_default_rate, steps_of
 from keras_bert.models.loading import PretrainedModel, check_vocabulary
 
 
@@ -18,9 +21,10 @@ class BertModel(PretrainedModel):
     Args:
         config: An EncoderConfig.
         encoder: The BertEncoder, built from the same config.
-        tokenizer: Tokenizer for the strings-in functions. It stays out of `.keras` files, which hold
-            the model alone.
+        tokenizer: Tokenizer for the strings-in functions. A `.keras` file brings it with it.
     """
+
+    default_rate = 5e-5  # highest learning rate where `compile` is given no optimizer
 
     def __init__(self, config, encoder, tokenizer=None, **kwargs):
         super().__init__(**kwargs)
@@ -96,24 +100,45 @@ class BertModel(PretrainedModel):
             for name, outputs in y_pred.items()
         }
 
-    def compile(self, optimizer, **kwargs):
-        """`keras.Model.compile`; `loss` and metrics are only needed to replace the model's own."""
+    def compile(self, optimizer="auto", **kwargs):
+        """`keras.Model.compile`; `loss` and metrics are only needed to replace the model's own.
+
+        Args:
+            optimizer: "auto": AdamW with decay 0.01 and gradients clipped to a norm of 1. Its rate
+                rises to `default_rate` over a tenth of the steps of each `fit` and falls to 0 with the
+                last; where `fit` does not know its steps, and elsewhere, it is constant.
+            **kwargs: Further arguments of `keras.Model.compile`.
+        """
+        if isinstance(optimizer, str) and optimizer == "auto":
+            optimizer = default_optimizer(self.default_rate)
         super().compile(optimizer=optimizer, **kwargs)
         # Built now, a checkpoint can be restored before the first step, and `fit` traces once.
         self.optimizer.build(self.trainable_variables)
+
+    def fit(self, *args, **kwargs):
+        """`keras.Model.fit`, with the learning rate of `compile()`'s default over its steps."""
+        if self.compiled:
+            call = inspect.signature(super().fit).bind(*args, **kwargs)
+            call.apply_defaults()
+            given = call.arguments
+            steps = given["steps_per_epoch"] or steps_of(
+                given["x"], given["batch_size"], given["validation_split"]
+            )
+            set_default_rate(self, steps, given["epochs"], given["initial_epoch"])
+        return super().fit(*args, **kwargs)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         weights = self.label_weights(y, sample_weight)
+        # Sums, not means times their weights: what is counted stays a whole number.
+        sums = self.weighted_figures(y, y_pred, weights)
         totals = {name: ops.sum(values) for name, values in weights.items()}
+        for name, values in sums.items():
+            for figure, value in values.items():
+                self._update(f"{name}_{figure}", value, totals[name])
         # 0, with finite gradients, where all weights are 0
-        shares = {name: ops.divide_no_nan(weights[name], totals[name]) for name in weights}
-        figures = self.weighted_figures(y, y_pred, shares)
-        for name, values in figures.items():
-            for figure, mean in values.items():
-                self._update(f"{name}_{figure}", mean * totals[name], totals[name])
-        return sum(values["loss"] for values in figures.values())
+        return sum(ops.divide_no_nan(values["loss"], totals[name]) for name, values in sums.items())
 
     def _update(self, name, total, weight):
         if name not in self.figures:
@@ -127,8 +152,16 @@ class BertModel(PretrainedModel):
 
     def get_config(self):
         own = {"config": self.config.to_dict(), "layout": self.encoder.layout}
+        if self.tokenizer is not None:
+            own["tokenizer"] = keras.saving.serialize_keras_object(self.tokenizer)
         return {**super().get_config(), **own}
 
     @classmethod
     def from_config(cls, config):
-        return cls(**{**config, "config": EncoderConfig.from_dict(config["config"])})
+        config = {**config, "config": EncoderConfig.from_dict(config["config"])}
+        tokenizer = keras.saving.deserialize_keras_object(config.pop("tokenizer", None))
+        model = cls(**config)
+        if tokenizer is not None:
+            check_vocabulary(tokenizer, model.config, may_be_smaller=True)
+            model.tokenizer = tokenizer
+        return model

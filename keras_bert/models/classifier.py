@@ -32,6 +32,7 @@ class BertClassifier(LabelModel):
 
     head = "sequence_classification"
     needs_pooler = True
+    text_columns = {"text": 1, "text_pair": 1}  # noqa: RUF012
     head_options = ("label_names", "classifier_dropout", "problem_type")
 
     def __init__(self, config, num_labels=None, problem_type=None, label_names=None, **kwargs):

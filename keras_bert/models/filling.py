@@ -2,13 +2,14 @@
 
 import tensorflow as tf
 
-from keras_bert.text.pairing import combine
+from keras_bert.text.windows import best_slots, window_rows
 
 
 def fill_masks(model, tokenizer, text, top_k):
-    """The likeliest words for each [MASK] of each text.
+    """The likeliest words for each [MASK] of each text, however long.
 
-    Texts longer than the model's rows lose their end; a [MASK] in the lost part gets empty words.
+    A longer text than the model can read is read in windows that overlap by three quarters; each [MASK]
+    is answered in the one where it has most context.
 
     Shapes (B texts, M masks in the text that has most, K = top_k):
         text     (B,)       string
@@ -16,24 +17,30 @@ def fill_masks(model, tokenizer, text, top_k):
                  scores     (B, M, K)  float32, probabilities; 0 where words are ""
     """
     ids = tokenizer.tokenize(text, parse_special_tokens=True)
-    inputs = combine(
-        ids,
+    max_length = model.config.max_length
+    rows = window_rows(
+        {"token_ids": ids},
         tokenizer=tokenizer,
-        max_length=model.config.max_length,
-        padding="longest",
+        max_length=max_length,
+        stride=max(1, max_length // 4),
         type_vocab_size=model.config.type_vocab_size,
     )
-    room = model.config.max_length - 2
-    places = tf.ragged.range(ids.row_lengths())
-    places = tf.ragged.boolean_mask(places, ids == tokenizer.mask_token_id)
-    places = places.to_tensor(default_value=room)  # (B, M)
-    shown = places < room
-    # behind [CLS]
-    inputs["mask_positions"] = tf.cast(tf.where(shown, places + 1, 0), tf.int32)
-    logits = model(inputs, training=False)["masked_lm"]
+    is_mask = ids == tokenizer.mask_token_id
+    window, place = best_slots(rows["texts"], rows["starts"], rows["sizes"], ids.row_lengths())
+    window, place = (tf.boolean_mask(each, is_mask.values) for each in (window, place))
+    # the masks that each window answers, in their order: windows follow each other as masks do
+    places = tf.RaggedTensor.from_value_rowids(
+        place + 1, tf.cast(window, tf.int64), tf.size(rows["texts"], tf.int64)
+    )
+    inputs = {name: rows[name] for name in ("token_ids", "padding_mask", "segment_ids")}
+    inputs["mask_positions"] = places.to_tensor()  # (W, P)
+    number = tf.range(tf.size(window)) - tf.gather(tf.cast(places.row_starts(), tf.int32), window)
+    logits = model(inputs, training=False)["masked_lm"]  # (W, P, V)
+    logits = tf.gather_nd(logits, tf.stack([window, number], axis=1))  # (masks of all texts, V)
     # rows of the word table behind the last entry of the vocabulary are words that cannot be
-    probabilities = tf.nn.softmax(logits[..., : tokenizer.vocabulary_size])
-    scores, best = tf.math.top_k(probabilities, k=top_k)  # (B, M, K)
+    probabilities = tf.nn.softmax(logits[:, : tokenizer.vocabulary_size])
+    scores, best = tf.math.top_k(probabilities, k=top_k)
     words = tf.gather(tf.constant(tokenizer.vocabulary), best)
-    shown = shown[:, :, None]
-    return {"words": tf.where(shown, words, ""), "scores": tf.where(shown, scores, 0.0)}
+    counts = tf.reduce_sum(tf.cast(is_mask, tf.int64), axis=1)
+    words, scores = (tf.RaggedTensor.from_row_lengths(each, counts) for each in (words, scores))
+    return {"words": words.to_tensor(""), "scores": scores.to_tensor(0.0)}

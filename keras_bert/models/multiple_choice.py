@@ -5,6 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bert.models.task_models import TaskModel, label_figures
+from keras_bert.text.offsets import row_ids
 
 
 @keras.saving.register_keras_serializable(package="keras_bert")
@@ -13,7 +14,7 @@ class BertMultipleChoice(TaskModel):
 
     Shapes (B rows, C choices, T tokens):
         inputs   a dict of what BertEncoder takes, each (B, C, T)
-        returns  (B, C)  float32  logits
+        returns  (B, C)  float32  logits; -1e9 for a choice without tokens, which is none
         labels   (B,)    int, the right choice; -1 to ignore
 
     Args:
@@ -23,6 +24,7 @@ class BertMultipleChoice(TaskModel):
 
     head = "multiple_choice"
     needs_pooler = True
+    text_columns = {"context": 1, "choices": 2}  # noqa: RUF012
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
@@ -33,28 +35,47 @@ class BertMultipleChoice(TaskModel):
         flat = {name: ops.reshape(value, (-1, length)) for name, value in inputs.items()}
         encoded, seed = self.encode(flat, training, seed)
         scores = self.choice(self.drop(encoded["pooled_output"], seed))
-        return ops.cast(ops.reshape(scores, (rows, choices)), "float32")
+        is_choice = ops.any(ops.cast(inputs["padding_mask"], "bool"), axis=-1)
+        return ops.where(is_choice, ops.cast(ops.reshape(scores, (rows, choices)), "float32"), -1e9)
 
     def text_outputs(self, tokenizer, context, choices, max_length=None):
         """Graph function behind `predict_text` and the export.
 
         Shapes (B rows, C choices):
             context  (B,)    string
-            choices  (B, C)  string
-            returns  choice (B,) int32, probabilities (B, C)
+            choices  (B, C)  string, dense or ragged
+            returns  choice (B,) int32, probabilities (B, C) float32, dense or ragged as the choices
         """
-        count = tf.shape(choices)[1]
-        pairs = tf.repeat(context, count), tf.reshape(choices, [-1])
-        flat = self.text_inputs(tokenizer, *pairs, max_length)
-        length = tf.shape(flat["token_ids"])[1]
-        logits = self(
-            {name: tf.reshape(value, [-1, count, length]) for name, value in flat.items()},
-            training=False,
-        )
+        ragged = choices
+        if not isinstance(choices, tf.RaggedTensor):
+            ragged = tf.RaggedTensor.from_tensor(choices)
+        logits = self(self.choice_inputs(tokenizer, context, ragged, max_length), training=False)
+        probabilities = tf.nn.softmax(logits)
+        if ragged is choices:
+            probabilities = tf.RaggedTensor.from_tensor(probabilities, choices.row_lengths())
         return {
             "choice": tf.argmax(logits, axis=-1, output_type=tf.int32),
-            "probabilities": tf.nn.softmax(logits),
+            "probabilities": probabilities,
         }
+
+    def choice_inputs(self, tokenizer, context, choices, max_length=None, count=None):
+        """The batch for contexts and their choices, in the graph; a row with fewer has empty ones.
+
+        Shapes (B rows, C = count, or the most choices of a row, T tokens):
+            context  (B,)          string
+            choices  (B, choices)  ragged string
+            returns  a dict of (B, C, T) int32
+        """
+        repeated = tf.gather(context, row_ids(choices))
+        flat = self.text_inputs(tokenizer, repeated, choices.values, max_length)
+        length = tf.shape(flat["token_ids"])[1]
+        inputs = {}
+        for name, value in flat.items():
+            padding = tokenizer.pad_token_id if name == "token_ids" else 0
+            # a ragged dimension and a dense one: the longest row is that of all
+            filled = choices.with_values(value).to_tensor(padding, shape=[None, count, None])
+            inputs[name] = tf.reshape(filled, [tf.shape(context)[0], tf.shape(filled)[1], length])
+        return inputs
 
     def readable(self, row, max_length=None):
         return {"choice": int(row["choice"]), "probabilities": row["probabilities"].tolist()}
@@ -64,7 +85,7 @@ class BertMultipleChoice(TaskModel):
 
         Args:
             contexts: List of str.
-            choices: List of lists of str, all of one length.
+            choices: List of lists of str; one context may have more than another.
             batch_size, max_length: As in `BertClassifier.predict_text`.
 
         Returns:

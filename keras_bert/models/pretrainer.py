@@ -36,6 +36,8 @@ class BertPretrainer(TextModel, BertModel):
             one: it stays as it is, of which `fit` warns.
     """
 
+    default_rate = 1e-4
+
     def __init__(self, config, layout="dense", tokenizer=None, sentence_head=True, **kwargs):
         dtype = kwargs.get("dtype")
         encoder = BertEncoder(config, layout, dtype=dtype)
@@ -94,8 +96,8 @@ class BertPretrainer(TextModel, BertModel):
             batch_size: Texts that are computed at once; it changes no result.
 
         Returns:
-            For each text, for each of its masks, the `top_k` likeliest (word, probability). Masks
-            behind the longest row that the model takes are left out.
+            For each text, for each of its masks, the `top_k` likeliest (word, probability). A longer
+            text than the model takes is read in windows.
         """
         return self.predict_columns([texts], batch_size, top_k=top_k)
 

@@ -29,6 +29,7 @@ class BertQuestionAnswering(TaskModel):
 
     head = "question_answering"
     needs_pooler = False
+    text_columns = {"question": 1, "context": 1}  # noqa: RUF012
     head_options = ("classifier_dropout", "no_answer_threshold")
 
     # the paper has no dropout here

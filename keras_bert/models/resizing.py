@@ -60,7 +60,8 @@ def cut_vocabulary(model):
 def _remade(model, size):
     """A model of the same class and settings with new weights, for a vocabulary of another size."""
     config = dataclasses.replace(model.config, vocab_size=size)
-    remade = type(model).from_config({**model.get_config(), "config": config.to_dict()})
+    settings = {**model.get_config(), "config": config.to_dict(), "tokenizer": None}
+    remade = type(model).from_config(settings)
     remade.foreign_config = getattr(model, "foreign_config", {})
     return remade
 

@@ -5,6 +5,14 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
+from keras_bert.models.columns import as_tensor, read_texts
+
+# of columns with a string in each row, and with several
+_SPECS = {
+    1: tf.TensorSpec([None], tf.string),
+    2: tf.RaggedTensorSpec([None, None], tf.string, ragged_rank=1),
+}
+
 
 class TextModel:
     """A mix-in for models with `text_outputs`: a graph function from strings to named results.
@@ -13,22 +21,27 @@ class TextModel:
     row of its columns, and `readable(row, **options)`, which makes a Python value of one row.
     """
 
+    text_columns = {"text": 1}  # noqa: RUF012 -- name: 1 for a string in each row, 2 for several
+
     def predict_columns(self, columns, batch_size, **options):
         """Readable results for each row of some columns of strings, in their order.
 
         Rows of similar length are computed together; what a row gets does not depend on them.
 
         Args:
-            columns: Lists of str or of lists of str, of one length.
+            columns: The first of `text_columns`, or all: lists, or columns of numpy, pandas, tensors.
             batch_size: Rows that are computed at once.
         """
         if self.tokenizer is None:
             raise ValueError("`tokenizer` of the model must be set for `predict_text`. Received: None.")
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}.")
-        for column in columns:
-            if isinstance(column, str | bytes):
-                raise ValueError(f"Texts must be a list of strings. Received: {column[:40]!r}.")
+        names = [*self.text_columns][: len(columns)]
+        depths = [self.text_columns[name] for name in names]
+        columns = [
+            read_texts(column, name, depth)
+            for column, name, depth in zip(columns, names, depths, strict=True)
+        ]
         count = len(columns[0])
         if any(len(column) != count for column in columns):
             raise ValueError(
@@ -37,22 +50,24 @@ class TextModel:
         lengths = [sum(map(_length, row)) for row in zip(*columns, strict=True)]
         order = np.argsort(lengths, kind="stable")[::-1]
         results = [None] * count
-        function = self._text_function(columns, options)
+        function = self._text_function(depths, options)
         for begin in range(0, count, batch_size):
             chosen = order[begin : begin + batch_size]
-            batch = [tf.constant([column[i] for i in chosen], tf.string) for column in columns]
+            batch = [
+                as_tensor([column[i] for i in chosen], depth)
+                for column, depth in zip(columns, depths, strict=True)
+            ]
             out = {name: _rows_of(value) for name, value in function(*batch).items()}
             for place, index in enumerate(chosen):
                 row = {name: rows[place] for name, rows in out.items()}
                 results[index] = self.readable(row, **options)
         return results
 
-    def _text_function(self, columns, options):
+    def _text_function(self, depths, options):
         """The graph of these options, traced once."""
-        ranks = tuple(1 if not len(column) or isinstance(column[0], str) else 2 for column in columns)
-        key = (self.tokenizer, self.encoder.layout, ranks, tuple(sorted(options.items())))
+        key = (self.tokenizer, self.encoder.layout, tuple(depths), tuple(sorted(options.items())))
         if getattr(self, "_traced", (None, None))[0] != key:
-            specs = [tf.TensorSpec([None] * rank, tf.string) for rank in ranks]
+            specs = [_SPECS[depth] for depth in depths]
 
             def outputs(*batch):
                 return self.text_outputs(self.tokenizer, *batch, **options)

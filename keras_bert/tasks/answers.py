@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from keras_bert.data.features import answer_rows
 from keras_bert.data.labelled import read_questions
 from keras_bert.models.question_answering import BertQuestionAnswering, choose_answer
 from keras_bert.tasks.kind import Kind, mistake
 from keras_bert.tasks.pictures import Thresholds
 from keras_bert.tasks.scoring import best_answers, score_answers
 from keras_bert.tasks.task import Task
+from keras_bert.text.features import answer_rows
 
 
 class Answers(Kind):

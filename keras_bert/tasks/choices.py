@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from keras_bert.data.features import choice_rows
 from keras_bert.models.multiple_choice import BertMultipleChoice
 from keras_bert.tasks.kind import Kind, mistake
 from keras_bert.tasks.task import Task
+from keras_bert.text.features import choice_rows
 
 
 class Choice(Kind):

@@ -1,11 +1,11 @@
 """One label for each text or pair."""
 
-from keras_bert.data.features import text_rows
 from keras_bert.models.classifier import BertClassifier
 from keras_bert.tasks.kind import Kind, mistake, name_of_label
 from keras_bert.tasks.pictures import Confusion
 from keras_bert.tasks.scoring import score_labels
 from keras_bert.tasks.task import Task
+from keras_bert.text.features import text_rows
 
 
 class Classification(Kind):

@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from keras_bert.data.features import word_rows
 from keras_bert.data.labelled import read_tagged
 from keras_bert.models.token_classifier import BertTokenClassifier
 from keras_bert.tasks.kind import Kind, mistake, predict_rows
@@ -10,6 +9,7 @@ from keras_bert.tasks.pictures import Confusion
 from keras_bert.tasks.scoring import score_tags
 from keras_bert.tasks.task import Task
 from keras_bert.text.entities import are_entity_tags, entities
+from keras_bert.text.features import word_rows
 
 
 class Tagging(Kind):

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from keras_bert.text.offsets import row_ids
 from keras_bert.text.pairing import combine
 from keras_bert.text.windows import best_slots, window_rows
 
@@ -81,20 +82,14 @@ class AnswerRows(Rows):
         Args:
             starts, ends: For each question the characters of its answer; -1 where it has none.
         """
-        labels = {name: np.zeros(len(self.texts), "int32") for name in ("start", "end")}
-        splits, begins = self.char_starts.row_splits.numpy(), self.char_starts.values.numpy()
-        finishes = self.char_ends.values.numpy()
-        for row, (text, first, size) in enumerate(
-            zip(self.texts, self.first_slots, self.sizes, strict=True)
-        ):
-            if starts[text] < 0 or not size:
-                continue
-            window = slice(splits[row] + first, splits[row] + first + size)
-            holding = np.flatnonzero((finishes[window] > starts[text]) & (begins[window] < ends[text]))
-            is_whole = begins[window][0] <= starts[text] and finishes[window][-1] >= ends[text]
-            if len(holding) and is_whole:
-                labels["start"][row], labels["end"][row] = first + holding[[0, -1]]
-        return {f"{name}_positions": values for name, values in labels.items()}
+        labels = answer_positions(
+            self.char_starts.to_tensor(),
+            self.char_ends.to_tensor(),
+            self.first_slots,
+            self.sizes,
+            *(np.asarray(each, "int32")[self.texts] for each in (starts, ends)),
+        )
+        return {name: positions.numpy() for name, positions in labels.items()}
 
 
 def text_rows(texts, pairs, tokenizer, max_length, type_vocab_size=2):
@@ -134,19 +129,63 @@ def word_rows(sentences, tokenizer, max_length, stride, type_vocab_size=2):
     )
     lengths = pieces["token_ids"].row_lengths()
     windows, places = best_slots(rows["texts"], rows["starts"], rows["sizes"], lengths)
-    # the word, counted over all sentences, that each piece begins in
-    char_starts, splits = pieces["char_starts"].values.numpy(), pieces["char_starts"].row_splits.numpy()
-    word_of, count = [], 0
-    for index, words in enumerate(sentences):
-        word_ends = np.cumsum([len(word) + 1 for word in words])  # and the space behind it
-        of_pieces = char_starts[splits[index] : splits[index + 1]]
-        word_of.append(count + np.searchsorted(word_ends, of_pieces, side="right"))
-        count += len(words)
-    words, first = np.unique(np.concatenate(word_of), return_index=True)
-    found = {"rows": np.full(count, -1), "slots": np.full(count, -1)}
-    found["rows"][words] = windows.numpy()[first]
-    found["slots"][words] = places.numpy()[first] + 1  # behind [CLS]
+    words = tf.RaggedTensor.from_row_lengths(
+        tf.constant([word for words in sentences for word in words], tf.string),
+        [len(words) for words in sentences],
+    )
+    first = first_pieces(words, pieces["char_starts"]).numpy()
+    has_piece = first >= 0
+    found = {"rows": np.full(len(first), -1), "slots": np.full(len(first), -1)}
+    found["rows"][has_piece] = windows.numpy()[first[has_piece]]
+    found["slots"][has_piece] = places.numpy()[first[has_piece]] + 1  # behind [CLS]
     return WordRows(_ragged(rows), **found)
+
+
+def first_pieces(words, char_starts):
+    """The piece that speaks for each word: the first that begins in it, in the graph.
+
+    Shapes (B sentences, W words of all of them, N pieces of all of them):
+        words        (B, words) ragged   string
+        char_starts  (B, pieces) ragged  int32, of the words joined by single spaces
+        returns      (W,)                int32, counted over all pieces; -1 for a word of which the
+                                         tokenizer leaves nothing
+    """
+    count = tf.size(words.values)
+    # the characters of all sentences one behind the other, each word with a space behind it
+    word_ends = tf.cumsum(tf.strings.length(words.values, unit="UTF8_CHAR") + 1)
+    begins = tf.gather(tf.concat([[0], word_ends], axis=0), words.row_starts())
+    place = char_starts.values + tf.gather(begins, row_ids(char_starts))
+    word = tf.searchsorted(word_ends, place, side="right")
+    first = tf.math.unsorted_segment_min(tf.range(tf.size(word)), word, count)
+    return tf.where(first < tf.size(word), first, -1)
+
+
+def answer_positions(char_starts, char_ends, first_slots, sizes, starts, ends):
+    """Positions of answers in rows of windows, in the graph; [CLS] where a window does not hold all.
+
+    Shapes (R rows, T tokens):
+        char_starts, char_ends  (R, T)  int32: where in the text each token lies
+        first_slots, sizes      (R,)    int32: where the window begins, and its number of tokens
+        starts, ends            (R,)    int32: the characters of the row's answer; -1 where it has none
+        returns                 a dict of (R,) int32: start_positions, end_positions
+    """
+    width = tf.shape(char_starts)[1]
+    slot, first, starts, ends = (
+        tf.range(width)[None, :],
+        *(x[:, None] for x in (first_slots, starts, ends)),
+    )
+    in_window = (slot >= first) & (slot < first + sizes[:, None])
+    holding = in_window & (char_ends > starts) & (char_starts < ends)
+    begin = tf.gather(char_starts, first, batch_dims=1)
+    finish = tf.gather(char_ends, tf.maximum(first + sizes[:, None] - 1, 0), batch_dims=1)
+    is_whole = (starts >= 0) & (begin <= starts) & (finish >= ends)
+    is_found = tf.reduce_any(holding & is_whole, axis=1)
+    bits = tf.cast(holding, tf.int32)
+    last = width - 1 - tf.argmax(bits[:, ::-1], axis=1, output_type=tf.int32)
+    return {
+        "start_positions": tf.where(is_found, tf.argmax(bits, axis=1, output_type=tf.int32), 0),
+        "end_positions": tf.where(is_found, last, 0),
+    }
 
 
 def answer_rows(
