@@ -16,7 +16,7 @@ class BertClassifier(LabelModel):
     """Scores labels for whole texts or pairs, or predicts numbers, from the first token's state.
 
     Shapes (B rows, T tokens, C labels):
-        inputs   a dict, as BertEncoder takes it
+        inputs   a dict, as BertEncoder takes it; of packed rows, what follows is (B, E, ...)
         returns  (B, C)  float32  logits; with "regression", the numbers themselves
         labels   (B,) int, -1 to ignore, for "single_label"; (B, C) of 0 and 1 for "multi_label";
                  (B,) or (B, C) float for "regression"
@@ -52,7 +52,7 @@ class BertClassifier(LabelModel):
         self.classifier = self.dense(self.num_labels, "classifier")
 
     def call(self, inputs, training=None, seed=None):
-        encoded, seed = self.encode(inputs, training, seed)
+        encoded, seed = self.encode(inputs, training, seed, pooled_only=True)
         x = self.drop(encoded["pooled_output"], seed)
         return ops.cast(self.classifier(x), "float32")
 

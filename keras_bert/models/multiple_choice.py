@@ -33,7 +33,7 @@ class BertMultipleChoice(TaskModel):
     def call(self, inputs, training=None, seed=None):
         rows, choices, length = ops.shape(inputs["token_ids"])
         flat = {name: ops.reshape(value, (-1, length)) for name, value in inputs.items()}
-        encoded, seed = self.encode(flat, training, seed)
+        encoded, seed = self.encode(flat, training, seed, pooled_only=True)
         scores = self.choice(self.drop(encoded["pooled_output"], seed))
         is_choice = ops.any(ops.cast(inputs["padding_mask"], "bool"), axis=-1)
         return ops.where(is_choice, ops.cast(ops.reshape(scores, (rows, choices)), "float32"), -1e9)

@@ -33,10 +33,16 @@ class TaskModel(TextModel, BertModel):
         self.classifier_dropout = classifier_dropout
         self.built = True
 
-    def encode(self, inputs, training, seed):
-        """What the encoder gives, and the seed of the call, which is None outside of training."""
+    def encode(self, inputs, training, seed, pooled_only=False):
+        """What the encoder gives, and the seed of the call, which is None outside of training.
+
+        Args:
+            pooled_only: Whether "pooled_output" is all that is wanted: the last block then computes
+                nothing but the first tokens.
+        """
         seed = self.encoder.resolve_seed(training, seed)
-        return self.encoder(inputs, training=training, seed=seed), seed
+        positions = ops.cast(inputs["token_ids"][:, :0], "int32") if pooled_only else None
+        return self.encoder(inputs, training=training, seed=seed, positions=positions), seed
 
     def dense(self, units, name):
         """A dense layer on states, built."""
