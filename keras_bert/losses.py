@@ -27,6 +27,30 @@ def sparse_cross_entropy(labels, logits, smoothing=0.0, focal_gamma=0.0):
     return loss
 
 
+def soft_cross_entropy(labels, logits, smoothing=0.0, focal_gamma=0.0, class_weights=None):
+    """Cross-entropy in nats of shares of classes under logits; of one-hot rows that of their labels.
+
+    Shapes (C classes):
+        labels         (..., C)  float, shares that sum to 1
+        logits         (..., C)  float
+        class_weights  (C,)      float, factors of the classes' parts; None for 1
+        returns        (...)     float32
+
+    Args:
+        smoothing, focal_gamma: As in `sparse_cross_entropy`.
+    """
+    labels = ops.cast(labels, "float32")
+    scores = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
+    losses = -scores
+    if focal_gamma:
+        losses *= (1 - ops.exp(scores)) ** focal_gamma
+    if smoothing:
+        losses = (1 - smoothing) * losses - smoothing * ops.mean(scores, axis=-1, keepdims=True)
+    if class_weights is not None:
+        losses *= ops.convert_to_tensor(class_weights, "float32")
+    return ops.sum(labels * losses, axis=-1)
+
+
 def binary_cross_entropy(labels, logits):
     """Cross-entropy in nats of 0 and 1 under the logits of 1.
 

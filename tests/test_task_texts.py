@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import scramble
 
 from keras_bert import (
     BertClassifier,
+    BertMaskedLM,
     BertMultipleChoice,
     BertQuestionAnswering,
     BertTokenClassifier,
@@ -224,3 +226,78 @@ def test_refusals():
     model.tokenizer = None
     with pytest.raises(ValueError, match="`tokenizer` of the model must be set"):
         model.predict_text(["a"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "received"),
+    [
+        ([b"a"], "b'a' in row 0"),
+        (["a", None], "None in row 1"),
+        (["a", 3], "3 in row 1"),
+        ([0.5], "0.5 in row 0"),
+        ("a", "'a'"),
+        (None, "None"),
+        (7, "7"),
+        (tf.constant("a"), "<tf.Tensor: shape=\\(\\), dtype=string"),
+        (np.array("a"), "array\\('a'"),
+        ([["a"]], r"\['a'\] in row 0"),
+    ],
+)
+def test_what_is_no_list_of_strings(texts, received):
+    for model, name in (
+        (make(BertClassifier, num_labels=2), "text"),
+        (make(BertTokenClassifier, num_labels=2), "text"),
+        (make(BertMaskedLM), "text"),
+    ):
+        with pytest.raises(
+            ValueError, match=f"`{name}` must be a list of strings. Received: {received}"
+        ):
+            model.predict_text(texts)
+    for kind in (BertQuestionAnswering, BertMultipleChoice):
+        with pytest.raises(ValueError, match=f"must be a list of strings. Received: {received}"):
+            make(kind).predict_text(texts, [["a"]] if kind is BertMultipleChoice else ["a"])
+
+
+@pytest.mark.parametrize("texts", [np.array(["a b"]), tf.constant(["a b"]), ("a b",)])
+def test_columns_that_are_lists_too(texts):
+    model = make(BertClassifier, num_labels=2)
+    assert model.predict_text(texts) == model.predict_text(["a b"])
+
+
+def test_choices_are_lists_of_strings():
+    model = make(BertMultipleChoice)
+    for choices, received in (
+        ([[]], r"\[\] in row 0"),
+        (["ab"], "'ab' in row 0"),
+        ([["a", None]], "None in row 0"),
+        ([None], "None in row 0"),
+    ):
+        with pytest.raises(
+            ValueError, match=f"`choices` must be a list of lists.*Received: {received}"
+        ):
+            model.predict_text(["a"], choices)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_mask_is_answered_in_the_window_with_most_context(layout):
+    model = make(BertMaskedLM, layout)
+    texts = ["a [MASK] " * 25, "b", "[MASK]", "", "c " * 40 + "[MASK] d [MASK]"]
+    found = model.predict_text(texts, top_k=2, batch_size=2)
+    assert [len(masks) for masks in found] == [25, 0, 1, 0, 2]
+    for text, masks in zip(texts, found, strict=True):
+        ids = TOKENIZER.tokenize(text, parse_special_tokens=True).numpy().tolist()
+        places = [place for place, piece in enumerate(ids) if piece == TOKENIZER.mask_token_id]
+        for place, got in zip(places, masks, strict=True):
+            _, start, size = max(
+                (min(place - start, start + size - 1 - place), -start, size)
+                for start, size in windows_of(len(ids), 22, 6)
+                if start <= place < start + size
+            )
+            row = np.array([[2, *ids[-start : -start + size], 3]], "int32")
+            x = {"token_ids": row, "padding_mask": np.ones_like(row)}
+            logits = model({**x, "mask_positions": np.array([[place + start + 1]])})["masked_lm"]
+            logits = np.asarray(logits)[0, 0]
+            shares = np.exp(logits) / np.exp(logits).sum()
+            best = np.argsort(-shares)[:2]
+            assert [word for word, _ in got] == [PIECES[i] for i in best]
+            np.testing.assert_allclose([score for _, score in got], shares[best], atol=1e-5)

@@ -4,9 +4,11 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_bert.losses import binary_cross_entropy, squared_error
-from keras_bert.metrics import binary_accuracy
+from keras_bert.losses import binary_cross_entropy, soft_cross_entropy, squared_error
+from keras_bert.metrics import binary_accuracy, sparse_accuracy
+from keras_bert.models.columns import read_labels, refuse
 from keras_bert.models.task_models import LabelModel
+from keras_bert.text.offsets import row_ids
 
 PROBLEM_TYPES = ("single_label", "multi_label", "regression")
 
@@ -18,8 +20,10 @@ class BertClassifier(LabelModel):
     Shapes (B rows, T tokens, C labels):
         inputs   a dict, as BertEncoder takes it; of packed rows, what follows is (B, E, ...)
         returns  (B, C)  float32  logits; with "regression", the numbers themselves
-        labels   (B,) int, -1 to ignore, for "single_label"; (B, C) of 0 and 1 for "multi_label";
-                 (B,) or (B, C) float for "regression"
+        labels   (B,) int, -1 to ignore, for "single_label", or (B, C) float, one-hot or shares that sum
+                 to 1; (B, C) of 0 and 1 for "multi_label"; (B,) or (B, C) float for "regression"
+
+    Of strings (`fit(texts, labels)`), also names (B,), and for "multi_label" lists of names.
 
     Args:
         config: An EncoderConfig with `use_pooler`.
@@ -32,7 +36,8 @@ class BertClassifier(LabelModel):
 
     head = "sequence_classification"
     needs_pooler = True
-    text_columns = {"text": 1, "text_pair": 1}  # noqa: RUF012
+    text_columns = row_columns = {"text": 1, "text_pair": 1}  # noqa: RUF012
+    optional_columns = ("text_pair",)
     head_options = ("label_names", "classifier_dropout", "problem_type")
 
     def __init__(self, config, num_labels=None, problem_type=None, label_names=None, **kwargs):
@@ -101,8 +106,92 @@ class BertClassifier(LabelModel):
         columns = [texts] if pairs is None else [texts, pairs]
         return self.predict_columns(columns, batch_size, max_length=max_length)
 
+    def read_y(self, y):
+        return read_labels(y)
+
+    def numbered(self, labels, columns):
+        """Labels of a user as the loss takes them; refused with label and row."""
+        count = self.num_labels
+        if self.problem_type == "regression":
+            if labels.dtype == tf.string or labels.shape.rank not in (1, 2 if count > 1 else 1):
+                forms = "(N,)" if count == 1 else f"(N, {count})"
+                raise _wrong_form(f"numbers {forms}", labels)
+            numbers = tf.cast(labels, tf.float32)
+            rows = tf.reshape(numbers, [tf.shape(numbers)[0], -1])
+            finite = tf.reduce_all(tf.math.is_finite(rows), axis=1)
+            refuse(~finite, "Labels must be finite numbers.", labels)
+            return numbers
+        if self.problem_type == "multi_label":
+            return self._several(labels)
+        if labels.shape.rank == 1:
+            return self.number(labels)
+        if isinstance(labels, tf.RaggedTensor) or labels.dtype == tf.string:
+            raise _wrong_form(f"(N,), or one-hot rows (N, {count})", labels)
+        self._check_width(labels)
+        shares = tf.cast(labels, tf.float32)
+        is_share = tf.reduce_all(shares >= 0, axis=1) & (
+            tf.abs(tf.reduce_sum(shares, axis=1) - 1) < 1e-3
+        )
+        refuse(~is_share, "Rows of labels must be shares that sum to 1.", labels)
+        return shares
+
+    def _several(self, labels):
+        """(N, C) float32 of 0 and 1, or between, of such rows or of lists of names."""
+        if not isinstance(labels, tf.RaggedTensor):
+            if labels.dtype == tf.string:
+                raise _wrong_form("lists of names, or rows of 0 and 1", labels)
+            self._check_width(labels)
+            values = tf.cast(labels, tf.float32)
+            is_wrong = tf.reduce_any(~((values >= 0) & (values <= 1)), axis=1)
+            refuse(is_wrong, "Rows of labels must lie between 0 and 1.", labels)
+            return values
+        if labels.dtype != tf.string:
+            raise _wrong_form(f"lists of names, or rows (N, {self.num_labels}) of 0 and 1", labels)
+        rows = row_ids(labels)
+        places = tf.stack([rows, self.number(labels.values, rows)], axis=1)
+        shape = tf.stack([tf.cast(labels.nrows(), tf.int32), self.num_labels])
+        return tf.minimum(tf.scatter_nd(places, tf.ones_like(rows, tf.float32), shape), 1.0)
+
+    def _check_width(self, labels):
+        if labels.shape.rank != 2 or labels.shape[1] not in (None, self.num_labels):
+            raise _wrong_form(f"(N, {self.num_labels})", labels)
+
+    def token_rows(self, columns, labels, most):
+        x = self.text_inputs(self.tokenizer, columns["text"], columns.get("text_pair"), None)
+        return x, labels, None
+
+    def class_factors(self, class_weight):
+        if self.problem_type != "single_label":
+            raise ValueError(
+                f"`class_weight` must be None unless each text has one label. Received: {class_weight} "
+                f'for "{self.problem_type}".'
+            )
+        return super().class_factors(class_weight)
+
+    def weigh(self, labels, factors):
+        if labels.shape.rank == 2:
+            return tf.linalg.matvec(labels, factors)
+        return super().weigh(labels, factors)
+
+    def label_weights(self, y, sample_weight=None):
+        """As of every task model; a one-hot row, or one of shares, counts once."""
+        y = self.named(y)
+        if self.problem_type == "single_label":
+            y = {
+                name: ops.argmax(labels, axis=-1) if len(labels.shape) == 2 else labels
+                for name, labels in y.items()
+            }
+        return super().label_weights(y, sample_weight)
+
     def element_figures(self, name, labels, outputs):
         if self.problem_type == "single_label":
+            if len(labels.shape) == 2:
+                options = {name: getattr(self, name) for name in self.loss_options}
+                options["smoothing"] = options.pop("label_smoothing")
+                return {
+                    "loss": soft_cross_entropy(labels, outputs, **options),
+                    "accuracy": sparse_accuracy(ops.argmax(labels, axis=-1), outputs),
+                }
             return self.label_figures(labels, outputs)
         if self.problem_type == "regression":
             return {"loss": squared_error(labels, ops.reshape(outputs, ops.shape(labels)))}
@@ -110,3 +199,7 @@ class BertClassifier(LabelModel):
             "loss": binary_cross_entropy(labels, outputs),
             "accuracy": binary_accuracy(labels, outputs),
         }
+
+
+def _wrong_form(form, labels):
+    return ValueError(f"Labels must be {form}. Received: {labels.dtype.name} of shape {labels.shape}.")

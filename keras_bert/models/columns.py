@@ -7,6 +7,8 @@ import tensorflow as tf
 
 _FORMS = {1: "a list of strings", 2: "a list of lists of strings, each with at least one"}
 
+_NUMERIC = {"i": tf.int64, "u": tf.int64, "f": tf.float32, "b": tf.bool}
+
 
 def hold_strings(x):
     """Whether an `x` of `fit` holds strings, and not rows of token ids."""
@@ -130,10 +132,12 @@ def read_labels(labels, name="labels", ragged=False):
         name: What to call them in errors.
         ragged: Whether rows hold a list each, of any length.
     """
-    if isinstance(labels, tf.RaggedTensor):
+    if isinstance(labels, tf.RaggedTensor) or (
+        tf.is_tensor(labels) and not (ragged and tf.executing_eagerly())
+    ):
         return labels
-    if tf.is_tensor(labels) and not ragged:
-        return labels
+    if isinstance(labels, np.ndarray) and labels.dtype.kind in _NUMERIC and labels.ndim and not ragged:
+        return tf.constant(labels, _NUMERIC[labels.dtype.kind])
     values = _listed(labels)
     if values is None:
         raise ValueError(f"`{name}` must be a list or a column. Received: {_shown(labels)}.")

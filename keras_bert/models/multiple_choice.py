@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bert.models.columns import read_labels, refuse
 from keras_bert.models.task_models import TaskModel, label_figures
 from keras_bert.text.offsets import row_ids
 
@@ -24,7 +25,7 @@ class BertMultipleChoice(TaskModel):
 
     head = "multiple_choice"
     needs_pooler = True
-    text_columns = {"context": 1, "choices": 2}  # noqa: RUF012
+    text_columns = row_columns = {"context": 1, "choices": 2}  # noqa: RUF012
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
@@ -92,6 +93,26 @@ class BertMultipleChoice(TaskModel):
             For each context a dict: "choice", its number from 0, and "probabilities".
         """
         return self.predict_columns([contexts, choices], batch_size, max_length=max_length)
+
+    def read_y(self, y):
+        return read_labels(y)
+
+    def numbered(self, labels, columns):
+        """Numbers (N,) int32 of the right choices; refused with number and row."""
+        if labels.shape.rank != 1 or not labels.dtype.is_integer:
+            raise ValueError(
+                "Labels must be the numbers of the right choices, (N,). "
+                f"Received: {labels.dtype.name} of shape {labels.shape}."
+            )
+        numbers, counts = tf.cast(labels, tf.int64), columns["choices"].row_lengths()
+        must = "Labels must be the number of a choice of their row, from 0, or -1 to ignore."
+        refuse((numbers < -1) | (numbers >= counts), must, labels)
+        return tf.cast(numbers, tf.int32)
+
+    def token_rows(self, columns, labels, most):
+        context, choices = columns["context"], columns["choices"]
+        x = self.choice_inputs(self.tokenizer, context, choices, count=most.get("choices"))
+        return x, labels, None
 
     def element_figures(self, name, labels, outputs):
         return label_figures(labels, outputs)

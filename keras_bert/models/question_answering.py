@@ -2,10 +2,14 @@
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import ops
 
 from keras_bert.models.answering import find_answers
-from keras_bert.models.task_models import TaskModel, label_figures
+from keras_bert.models.columns import read_labels, refuse
+from keras_bert.models.task_models import ROW_FIELDS, TaskModel, label_figures
+from keras_bert.text.features import answer_positions
+from keras_bert.text.windows import window_rows
 
 
 @keras.saving.register_keras_serializable(package="keras_bert")
@@ -19,6 +23,11 @@ class BertQuestionAnswering(TaskModel):
             end_positions    (B, T)
         labels   a dict of the same names: (B,) int, the tokens; -1 to ignore
 
+    Of strings, `fit` takes the columns "question" and "context", and as labels "answers", a list of str
+    for each question, empty where it has none, and "starts", where in the context each begins, in
+    characters; or a list of dicts of the four. Training takes the first answer. A longer context is
+    read in windows; one that does not hold all of the answer has none.
+
     Args:
         config: An EncoderConfig.
         no_answer_threshold: How much more than the best answer no answer must score to be taken, where
@@ -29,7 +38,9 @@ class BertQuestionAnswering(TaskModel):
 
     head = "question_answering"
     needs_pooler = False
-    text_columns = {"question": 1, "context": 1}  # noqa: RUF012
+    text_columns = row_columns = {"question": 1, "context": 1}  # noqa: RUF012
+    label_columns = ("answers", "starts")
+    predicts_rows = False
     head_options = ("classifier_dropout", "no_answer_threshold")
 
     # the paper has no dropout here
@@ -57,8 +68,8 @@ class BertQuestionAnswering(TaskModel):
         max_question_length=64,
     ):
         """Graph function behind `predict_text` and the export: see `find_answers`."""
-        room = min(max_question_length, (max_length or self.config.max_length) // 2)
         max_length, stride = self.window(max_length, stride)
+        room = min(max_question_length, max_length // 2)
         return find_answers(
             self, tokenizer, question, context, n_best, max_length, stride, max_answer_length, room
         )
@@ -98,6 +109,53 @@ class BertQuestionAnswering(TaskModel):
         if no_answer_threshold is None:
             no_answer_threshold = self.no_answer_threshold
         return [choose_answer(row, no_answer_threshold) for row in rows]
+
+    def read_y(self, y):
+        if not isinstance(y, dict) or set(y) != set(self.label_columns):
+            received = sorted(y) if isinstance(y, dict) else type(y).__name__
+            raise ValueError(
+                f"`y` must be a dict of {' and '.join(self.label_columns)}. Received: {received}."
+            )
+        return {name: read_labels(y[name], name, ragged=True) for name in self.label_columns}
+
+    def numbered(self, labels, columns):
+        """The characters of each question's first answer, {"starts", "ends"}: (N,), -1 for none."""
+        answers, starts = labels["answers"], labels["starts"]
+        counts = tf.stack([answers.row_lengths(), starts.row_lengths()], axis=1)
+        refuse(counts[:, 0] != counts[:, 1], "Each answer must have a start.", counts)
+        texts = (
+            answers if answers.dtype == tf.string else tf.ragged.map_flat_values(tf.as_string, answers)
+        )
+        texts = texts[:, :1].to_tensor("", shape=[None, 1])[:, 0]
+        begin = tf.cast(starts[:, :1].to_tensor(-1, shape=[None, 1])[:, 0], tf.int32)
+        context = columns["context"]
+        length = tf.strings.length(texts, unit="UTF8_CHAR")
+        size = tf.strings.length(context, unit="UTF8_CHAR")
+        place = tf.clip_by_value(begin, 0, size)
+        found = tf.strings.substr(context, place, length, unit="UTF8_CHAR")
+        has_answer = counts[:, 0] > 0
+        is_there = (found == texts) & (place == begin) & (length > 0)
+        must = "Each answer must stand in its context where its start says."
+        refuse(has_answer & ~is_there, must, texts)
+        return {"starts": begin, "ends": tf.where(has_answer, begin + length, -1)}
+
+    def token_rows(self, columns, labels, most):
+        max_length, stride = self.window(None, None)
+        pieces = self.tokenizer.tokenize_with_offsets(columns["context"])
+        asked = self.tokenizer.tokenize(columns["question"])[:, : min(64, max_length // 2)]
+        rows = window_rows(
+            {name: pieces[name] for name in ("token_ids", "char_starts", "char_ends")},
+            {"token_ids": asked},
+            tokenizer=self.tokenizer,
+            max_length=max_length,
+            stride=stride,
+            type_vocab_size=self.config.type_vocab_size,
+        )
+        y = answer_positions(
+            *(rows[name] for name in ("char_starts", "char_ends", "first_slots", "sizes")),
+            *(tf.gather(labels[name], rows["texts"]) for name in ("starts", "ends")),
+        )
+        return {name: rows[name] for name in ROW_FIELDS}, y, rows["texts"]
 
     def element_figures(self, name, labels, outputs):
         return label_figures(labels, outputs)

@@ -1,6 +1,7 @@
 """What models with one light head share: encoder, dropout, dense layer, labels to ignore."""
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from keras_bert.hashing import fold
@@ -9,13 +10,19 @@ from keras_bert.layers.embeddings import initializer
 from keras_bert.losses import sparse_cross_entropy
 from keras_bert.metrics import sparse_accuracy
 from keras_bert.models.base import BertModel
+from keras_bert.models.columns import label_numbers
 from keras_bert.models.encoder import BertEncoder
+from keras_bert.models.inputs import StringInputs
 from keras_bert.models.texts import TextModel
 from keras_bert.text.pairing import combine
 
+ROW_FIELDS = ("token_ids", "padding_mask", "segment_ids")  # what an encoder takes
 
-class TaskModel(TextModel, BertModel):
+
+class TaskModel(StringInputs, TextModel, BertModel):
     """An encoder, dropout, and dense layers that a subclass adds.
+
+    With a tokenizer it takes strings: `fit`, `evaluate`, `predict` (see StringInputs), `predict_text`.
 
     Args:
         config: An EncoderConfig.
@@ -23,14 +30,31 @@ class TaskModel(TextModel, BertModel):
         tokenizer: The tokenizer whose ids the model reads.
         classifier_dropout: Dropout on what the head reads; None for the config's
             `hidden_dropout_prob`.
+        max_length: Most tokens of a row that strings become; None for as many as the model can read.
+        padding: Of the rows in `fit`, `evaluate` and `predict`: "longest", to the longest of each
+            batch, or "max_length", of one shape for XLA and TPUs.
     """
 
     head_options = ("classifier_dropout",)
 
-    def __init__(self, config, layout="dense", tokenizer=None, classifier_dropout=None, **kwargs):
+    def __init__(
+        self,
+        config,
+        layout="dense",
+        tokenizer=None,
+        classifier_dropout=None,
+        max_length=None,
+        padding="longest",
+        **kwargs,
+    ):
         encoder = BertEncoder(config, layout, dtype=kwargs.get("dtype"))
         super().__init__(config, encoder, tokenizer, **kwargs)
+        if padding not in ("longest", "max_length"):
+            raise ValueError(f'`padding` must be "longest" or "max_length". Received: {padding!r}.')
         self.classifier_dropout = classifier_dropout
+        self.max_length = max_length
+        self.padding = padding
+        self.longest(max_length)
         self.built = True
 
     def encode(self, inputs, training, seed, pooled_only=False):
@@ -78,7 +102,8 @@ class TaskModel(TextModel, BertModel):
         )
 
     def longest(self, max_length):
-        """`max_length`, or what the model can read; refused where that is less."""
+        """`max_length`, or that of the model, or what it can read; refused where that is less."""
+        max_length = self.max_length if max_length is None else max_length
         if max_length is not None and not 0 < max_length <= self.config.max_length:
             raise ValueError(
                 f"`max_length` must be at most {self.config.max_length}, what the position table of "
@@ -101,8 +126,8 @@ class TaskModel(TextModel, BertModel):
         return weights
 
     def get_config(self):
-        own = {name: getattr(self, name) for name in self.head_options}
-        return {**super().get_config(), **own}
+        names = (*self.head_options, "max_length", "padding")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 class LabelModel(TaskModel):
@@ -159,6 +184,26 @@ class LabelModel(TaskModel):
         self.label_smoothing = label_smoothing
         self.focal_gamma = focal_gamma
         self.class_weights = None if class_weights is None else tuple(map(float, class_weights))
+
+    def class_factors(self, class_weight):
+        factors = [1.0] * self.num_labels
+        for label, factor in class_weight.items():
+            number = self.label_names.index(label) if label in self.label_names else label
+            if number not in range(self.num_labels):
+                raise ValueError(
+                    f"Labels of `class_weight` must be among {', '.join(self.label_names)}, or 0 to "
+                    f"{self.num_labels - 1}. Received: {label!r}."
+                )
+            factors[number] = float(factor)
+        return tf.constant(factors)
+
+    def weigh(self, labels, factors):
+        """The weight of each label in a batch, in the graph."""
+        return tf.gather(factors, tf.maximum(labels, 0))
+
+    def number(self, labels, rows=None):
+        """Numbers of labels, (N,) int32; see `label_numbers`."""
+        return label_numbers(labels, self.label_names, rows)
 
     def label_figures(self, labels, logits):
         """Figures of integer labels, the loss with the model's options."""

@@ -1,11 +1,17 @@
 """A label for each token or word, and entities (Devlin et al. 2018, section 5.3)."""
 
 import keras
+import tensorflow as tf
 from keras import ops
 
+from keras_bert.models.columns import read_labels, refuse
 from keras_bert.models.tagging import find_entities, tag_words
-from keras_bert.models.task_models import LabelModel
+from keras_bert.models.task_models import ROW_FIELDS, LabelModel
 from keras_bert.text.entities import are_entity_tags
+from keras_bert.text.features import first_pieces
+from keras_bert.text.normalization import drop_invalid_bytes
+from keras_bert.text.offsets import row_ids
+from keras_bert.text.windows import best_slots, window_rows
 
 
 @keras.saving.register_keras_serializable(package="keras_bert")
@@ -17,6 +23,10 @@ class BertTokenClassifier(LabelModel):
         returns  (B, T, C)  float32  logits
         labels   (B, T)     int, -1 to ignore
 
+    Of strings, `fit` takes sentences that are cut into words, with a tag for each: lists of words and
+    lists of tags, or dicts of "words" and "tags". A word's first piece speaks for it; a sentence longer
+    than `max_length` is read in windows, where a word counts in the one that has most context.
+
     Args:
         config: An EncoderConfig.
         num_labels: C; may be left out where `label_names` are given.
@@ -26,6 +36,9 @@ class BertTokenClassifier(LabelModel):
 
     head = "token_classification"
     needs_pooler = False
+    row_columns = {"words": 2}  # noqa: RUF012
+    label_columns = ("tags",)
+    predicts_rows = False
 
     def __init__(self, config, num_labels=None, label_names=None, **kwargs):
         super().__init__(config, num_labels, label_names, **kwargs)
@@ -90,6 +103,45 @@ class BertTokenClassifier(LabelModel):
             characters, "score". Words have no "text".
         """
         return self.predict_columns([texts], batch_size, max_length=max_length, stride=stride)
+
+    def read_y(self, y):
+        return read_labels(y["tags"] if isinstance(y, dict) else y, "tags", ragged=True)
+
+    def numbered(self, labels, columns):
+        """Numbers (N, words) ragged int32 of tags; refused with tag and sentence."""
+        lengths = columns["words"].row_lengths()
+        if not isinstance(labels, tf.RaggedTensor):
+            labels = tf.RaggedTensor.from_tensor(labels, lengths)
+        counts = labels.row_lengths()
+        both = tf.stack([counts, lengths], axis=1)
+        refuse(counts != lengths, "Sentences must have a tag for each word.", both)
+        return labels.with_values(self.number(labels.values, row_ids(labels)))
+
+    def token_rows(self, columns, labels, most):
+        words = columns["words"]
+        words = words.with_values(drop_invalid_bytes(words.values))
+        pieces = self.tokenizer.tokenize_with_offsets(
+            tf.strings.reduce_join(words, axis=-1, separator=" ")
+        )
+        max_length, stride = self.window(None, None)
+        rows = window_rows(
+            {"token_ids": pieces["token_ids"]},
+            tokenizer=self.tokenizer,
+            max_length=max_length,
+            stride=stride,
+            type_vocab_size=self.config.type_vocab_size,
+        )
+        lengths = pieces["token_ids"].row_lengths()
+        row, place = best_slots(rows["texts"], rows["starts"], rows["sizes"], lengths)
+        first = first_pieces(words, pieces["char_starts"])
+        numbers = tf.boolean_mask(labels.values, first >= 0)
+        first = tf.boolean_mask(first, first >= 0)
+        slots = tf.stack([tf.gather(row, first), tf.gather(place, first) + 1], axis=1)
+        y = tf.tensor_scatter_nd_update(-tf.ones_like(rows["token_ids"]), slots, numbers)
+        return {name: rows[name] for name in ROW_FIELDS}, y, rows["texts"]
+
+    def _padded_labels(self, y):
+        return self._filled(y, -1)
 
     def element_figures(self, name, labels, outputs):
         return self.label_figures(labels, outputs)
