@@ -24,9 +24,9 @@ LIMITS = {
 }
 NEEDED = {"avx2": "avx2", "avx512_vnni": "avx512_vnni"}  # of the processor itself
 UNLIMITED = (
-    "Not limited: what was compiled for one set of instructions (Eigen's kernels in TensorFlow, Rust's\n"
-    "tokenizers), and what torch decides by asking the processor itself: it still hands bfloat16 to\n"
-    "oneDNN, which then has no fast kernel for it. The products' rates tell what is left."
+    "Not limited: what was compiled for one set of instructions (Eigen's kernels in TensorFlow,\n"
+    "Rust's tokenizers), and what torch decides by asking the processor itself: it still hands\n"
+    "bfloat16 to oneDNN, which then has no fast kernel for it. The products' rates tell what is left."
 )
 
 

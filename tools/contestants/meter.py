@@ -20,7 +20,7 @@ class Meter:
     def epoch_begins(self):
         if self.before_gib is None:
             self.before_gib = _memory_gib("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")
+        _forget_peak()
         self.seconds.append(None)
         self._start = time.perf_counter()
 
@@ -32,6 +32,10 @@ class Meter:
 
     def figures(self):
         return {"seconds": self.seconds, "before_gib": self.before_gib, "peak_gib": self.peak_gib}
+
+
+def _forget_peak():
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def _memory_gib(field):
