@@ -95,7 +95,7 @@ def known_rows(kind, kind_name, rows):
 
 
 def check_known(name, kind, kind_name, rows, answers):
-    """Refuses a contestant that does not repeat what it has learned by heart."""
+    """The score of known answers; refuses a contestant that does not repeat them."""
     measure = MEASURES[kind_name]
     score = kind.score(rows, in_order(name, answers, len(rows)))[measure.score]
     if not score >= measure.known:
@@ -104,6 +104,7 @@ def check_known(name, kind, kind_name, rows, answers):
             f"must answer them again with {measure.score} of at least {measure.known}. "
             f"Received: {score:.4f}. Something lies between its training and its predictions."
         )
+    return score
 
 
 def check_chance(name, kind, kind_name, rows, predictions):
