@@ -6,10 +6,12 @@
                                          # Hugging Face, keras-hub and tf-text
     python tools/benchmark.py finetune sst2 --init DIR --data DIR --seeds 3
                                          # whole runs, against transformers' Trainer and keras-hub
+    python tools/benchmark.py finetune --cpu avx2 --python torch=PATH sst2 --init DIR --data DIR
 
 `text` needs `pip install -e '.[benchmark]'`. Of the others, what is not installed is left out.
-`finetune` takes the flags of tools/finetune.py. Model Garden needs an environment of its own, and its
-interpreter's path:
+`finetune` takes the flags of tools/finetune.py, behind the task; its own stand before it. `--cpu` plays
+a lesser processor; the output says what is limited and what is not. Model Garden needs an environment
+of its own, and its interpreter's path:
 
     pip install 'tensorflow==2.20.*' 'tensorflow-text==2.20.*' 'tf-keras==2.20.*'
     pip install gin-config scipy pyyaml
@@ -20,49 +22,38 @@ beside it.
 """
 
 import argparse
+import os
 import sys
-from importlib import metadata
+
+from benchmarks.processor import LIMITS, limit, machine
 
 
-def machine():
-    """Processor and versions, to stand beside the figures."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            lines = file.read().splitlines()
-        names = [line.split(": ")[1] for line in lines if line.startswith("model name")]
-        flags = next(line for line in lines if line.startswith("flags")).split()
-        wide = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags]
-        processor = f"{len(names)} x {names[0]} ({' '.join(wide)})"
-    except (OSError, IndexError, StopIteration):
-        processor = "unknown processor"
-    versions = f"TensorFlow {metadata.version('tensorflow')}, Keras {metadata.version('keras')}"
-    return f"{processor}; {versions}"
+def pretrain(options, header):
+    from benchmarks.pretrain_speed import benchmark_pretrain
+
+    benchmark_pretrain(options, header)
 
 
-def pretrain(options):
-    from benchmark_pretrain import benchmark_pretrain
+def text(options, header):
+    from benchmarks.text_speed import benchmark_text
 
-    benchmark_pretrain(options, machine())
-
-
-def text(options):
-    from benchmark_text import benchmark_text
-
-    benchmark_text(options, machine())
+    benchmark_text(options, header)
 
 
-def finetune(options):
-    from benchmark_finetune import benchmark_finetune
+def finetune(options, header):
+    from benchmarks.finetune_runs import benchmark_finetune
 
-    benchmark_finetune(options, machine())
+    benchmark_finetune(options, header)
 
 
 def main(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--cpu", choices=LIMITS, help="what libraries may use of the processor")
     commands = parser.add_subparsers(required=True)
-    command = commands.add_parser("pretrain", help="steps of pretraining")
+    command = commands.add_parser("pretrain", help="steps of pretraining", parents=[shared])
     command.add_argument("--preset", default="bert_small", help="size of the encoder")
     command.add_argument("--rows", type=int, default=16)
     command.add_argument("--length", type=int, default=128)
@@ -80,7 +71,9 @@ def main(argv=None):
     command.add_argument("--rounds", type=int, default=7, help="turns of each finalist")
     command.add_argument("--steps", type=int, default=3, help="steps in a turn")
     command.set_defaults(run=pretrain)
-    command = commands.add_parser("text", help="strings to ids, offsets and masked batches")
+    command = commands.add_parser(
+        "text", help="strings to ids, offsets and masked batches", parents=[shared]
+    )
     command.add_argument("--corpus", help="text files (glob) instead of the built-in corpus")
     command.add_argument("--vocabulary", help="vocab.txt (uncased); else one is trained on the texts")
     command.add_argument("--megabytes", type=float, default=4.0, help="how much text")
@@ -89,14 +82,21 @@ def main(argv=None):
     command.add_argument("--predictions", type=int, default=20)
     command.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
     command.set_defaults(run=text)
-    command = commands.add_parser("finetune", help="whole runs of fine-tuning")
+    command = commands.add_parser("finetune", help="whole runs of fine-tuning", parents=[shared])
     command.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     command.add_argument("--only", default="", help="regular expression: the contestants that start")
     command.add_argument("--python", action="append", default=[], metavar="LIBRARY=PATH")
+    command.add_argument("--rows", type=int, help="most rows of training, and of dev, for a try")
     command.add_argument("flags", nargs=argparse.REMAINDER, help="as of tools/finetune.py")
     command.set_defaults(run=finetune)
     options = parser.parse_args(argv)
-    options.run(options)
+    header = machine()
+    try:
+        if options.cpu is not None:  # before anything that it limits is loaded
+            header += f"\n{limit(options.cpu, os.environ)}"
+        options.run(options, header)
+    except (ValueError, RuntimeError) as error:
+        sys.exit(f"benchmark.py: {error}")
 
 
 if __name__ == "__main__":

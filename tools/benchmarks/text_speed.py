@@ -20,14 +20,14 @@ from keras_bert.text.vocabulary_training import train_vocabulary
 VOCAB = 30522
 
 
-def benchmark_text(options, machine):
+def benchmark_text(options, header):
     documents = text_documents(options.corpus) if options.corpus else builtin_documents()
     texts = paragraphs(documents, options.megabytes)
     size = sum(len(text.encode()) for text in texts) / 1e6
     vocabulary = options.vocabulary or trained_vocabulary(texts)
     print(
         f"{len(texts):,} texts, {size:.1f} MB; {options.rows} x {options.length} tokens a batch; "
-        f"{machine}"
+        f"{header}"
     )
     contestants = our_text_functions(texts, vocabulary, options)
     contestants |= hugging_face_text_functions(texts, vocabulary, options)

@@ -18,7 +18,7 @@ from keras_bert import EncoderConfig
 PEERS = ("keras-hub", "garden", "torch")
 HEAT_TURNS = 3
 PEAK_PRODUCTS = 8  # in a turn
-WORKER = Path(__file__).with_name("pretrain_contestant.py")
+WORKER = Path(__file__).parents[1] / "contestants" / "pretrain_contestant.py"
 
 
 class Contestant:
@@ -97,8 +97,8 @@ class Contestant:
         return statistics.median(cpu for _, cpu in self.turns)
 
 
-def benchmark_pretrain(options, machine):
-    """Runs heats and final and prints them; `machine` is printed beside."""
+def benchmark_pretrain(options, header):
+    """Runs heats and final and prints them; `header` is printed before."""
     preset = EncoderConfig.from_preset(options.preset)
     fields = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
     size = {name: getattr(preset, name) for name in (*fields, "intermediate_size")}
@@ -107,7 +107,7 @@ def benchmark_pretrain(options, machine):
     print(
         f"{options.preset} (L{preset.num_hidden_layers} H{preset.hidden_size}), {options.rows} x "
         f"{options.length} tokens, {options.fill:.0%} real, {options.predictions} predictions, "
-        f"vocabulary {preset.vocab_size:,}; {machine}\n"
+        f"vocabulary {preset.vocab_size:,}; {header}\n"
         f"A step is {flops / 1e9:,.0f} GFLOP of matrix products: 2 for each weight and token, those of "
         "attention and\nof the scored words, times 3, as the backward pass has two for each of these."
     )

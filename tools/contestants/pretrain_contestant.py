@@ -2,7 +2,7 @@
 
     python pretrain_contestant.py '{"library": "torch", "dtype": "bfloat16", "compiled": false, ...}'
 
-`benchmark_pretrain.py` starts it, with the interpreter of an environment in which the library is
+`benchmarks/pretrain_speed.py` starts it, with the interpreter of an environment in which the library is
 installed, and writes a number of steps on each line; the answer is a line of JSON: seconds of wall and
 CPU time (of all threads), and the last loss. Nothing runs in between. Imports stand where they are
 used: each environment has its own.
