@@ -31,7 +31,8 @@ def main(argv=None):
             return
         report = pretrain(recipe)
     except Interrupted as stop:
-        print(f"pretrain.py: {stop} The same command goes on from there.", file=sys.stderr)
+        goes_on = "Nothing is left of it." if recipe.dry_run else "The same command goes on from there."
+        print(f"pretrain.py: {stop} {goes_on}", file=sys.stderr)
         sys.exit(STOPPED)
     except (ValueError, OSError, tf.errors.OpError, NonFiniteLoss, WorkerLost) as error:
         sys.exit(f"pretrain.py: {str(error).strip().splitlines()[0]}")
