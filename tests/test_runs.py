@@ -271,6 +271,18 @@ def test_sigterm_saves_and_the_same_command_goes_on(
             assert row[name] == expected[name], name
 
 
+def test_ctrl_c_outside_of_training_is_one_line(recipe, monkeypatch, capsys):
+    def interrupted(recipe):
+        raise KeyboardInterrupt
+
+    tool = load_tool()
+    monkeypatch.setattr(tool, "pretrain", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        tool.main(flags_of(recipe))
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == "pretrain.py: Stopped.\n"
+
+
 def test_a_finished_run_gives_its_report_again(recipe, report):
     assert pretrain(recipe) == report
     assert [path.name for path in (Path(recipe.workdir) / "saved_model").iterdir()] == ["1"]
