@@ -31,6 +31,7 @@ from keras_bert.text.pretrained import load_tokenizer
 from keras_bert.text.vocabulary_training import extend_vocabulary
 from keras_bert.text.wordpiece import WordPieceTokenizer
 from keras_bert.training.distribution import make_strategy
+from keras_bert.training.trainer import Trainer
 
 ANIMALS, VERBS, PLACES = (
     ["cat", "dog", "horse", "bird", "mouse", "fish"],
@@ -267,6 +268,18 @@ def test_sigterm_saves_and_the_same_command_goes_on(
         assert row.keys() == expected.keys()
         for name in row.keys() - MEASURED:
             assert row[name] == expected[name], name
+
+
+def test_ctrl_c_outside_of_training_is_one_line(recipe, monkeypatch, capsys):
+    def interrupted(recipe):
+        raise KeyboardInterrupt
+
+    tool = load_tool()
+    monkeypatch.setattr(tool, "pretrain", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        tool.main(flags_of(recipe))
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == "pretrain.py: Stopped.\n"
 
 
 def test_a_finished_run_gives_its_report_again(recipe, report):
@@ -560,11 +573,35 @@ def test_a_run_on_records_of_two_lengths(recipe, records, quick, tmp_path):
 
 def test_a_dry_run_leaves_nothing_and_reports_each_length(recipe, records, tmp_path, capsys):
     run = on_records(recipe, records, tmp_path / "work", final_batch_size=4, dry_run=True)
-    (tmp_path / "work" / "dry_run" / "states_32").mkdir(parents=True)  # of one that was killed
+    (tmp_path / "work" / "dry_run" / "states_0").mkdir(parents=True)  # of one that was killed
     load_tool().main(flags_of(run))
     lines = [line for line in capsys.readouterr().out.splitlines() if "saved and restored" in line]
     assert [line.split(":")[0] for line in lines] == ["8 rows of 32 tokens", "4 rows of 64 tokens"]
     assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_a_dry_run_of_two_batch_sizes_of_one_length(recipe, vocabulary, tmp_path, capsys):
+    phases = {"final_steps": 2, "final_length": recipe.max_length, "final_batch_size": 4}
+    settings = {"workdir": str(tmp_path / "work"), "dry_run": True, **vocabulary, **phases}
+    load_tool().main(flags_of(dataclasses.replace(recipe, **settings)))
+    lines = [line for line in capsys.readouterr().out.splitlines() if "saved and restored" in line]
+    assert [line.split(":")[0] for line in lines] == ["8 rows of 48 tokens", "4 rows of 48 tokens"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("reason", ["no text", "asked to stop"])
+def test_a_dry_run_that_fails_leaves_nothing(recipe, vocabulary, tmp_path, monkeypatch, capsys, reason):
+    settings = {"workdir": str(tmp_path / "work"), "dry_run": True, **vocabulary}
+    if reason == "no text":
+        settings["corpus"] = "nowhere"
+    else:
+        monkeypatch.setattr(Trainer, "save", lambda self: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit) as stop:
+        load_tool().main(flags_of(dataclasses.replace(recipe, **settings)))
+    if reason != "no text":
+        assert stop.value.code == 143
+        assert "goes on" not in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_records_may_bring_a_longer_vocabulary(recipe, report, tmp_path):

@@ -1,4 +1,4 @@
-"""keras_bert.scoring and entities: against seqeval's own numbers, and by hand."""
+"""keras_bert.tasks.scoring and text.entities: against seqeval's own numbers, and by hand."""
 
 import json
 

@@ -296,6 +296,27 @@ def test_sigterm_saves_at_the_next_step(tmp_path, batch, saved):
     assert_same_figures(trainer.fit(make, 20, 10, training_run.evaluation(make)), whole)
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_sigterm_during_an_evaluation(tmp_path, epoch):
+    """The last one of a `fit`, too: what comes after it may take days."""
+    make = training_run.make_batches([[4, 4]])
+    asked = []
+
+    def ask(logs):
+        asked.append(trainer.steps_done)
+        if len(asked) == epoch + 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    trainer = toy_trainer(state_dir=str(tmp_path), keep=9)
+    evaluating = keras.callbacks.LambdaCallback()
+    evaluating.on_test_begin = ask
+    with pytest.raises(Interrupted, match=f"step {10 * epoch + 10} as"):
+        trainer.fit(make, 20, 10, training_run.evaluation(make), [evaluating])
+    assert trainer.state.saved_steps() == asked
+    trainer.fit(make, 20, 10, training_run.evaluation(make), [evaluating])
+    assert trainer.steps_done == 20
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 def test_sigterm_from_outside(tmp_path, workers):

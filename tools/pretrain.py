@@ -10,6 +10,7 @@ a SavedModel that fills masks. Interrupted, the same command goes on where it wa
 save first and end with exit code 143, a killed run goes on from its last saved state.
 """
 
+import signal
 import sys
 
 import tensorflow as tf
@@ -31,8 +32,12 @@ def main(argv=None):
             return
         report = pretrain(recipe)
     except Interrupted as stop:
-        print(f"pretrain.py: {stop} The same command goes on from there.", file=sys.stderr)
+        goes_on = "Nothing is left of it." if recipe.dry_run else "The same command goes on from there."
+        print(f"pretrain.py: {stop} {goes_on}", file=sys.stderr)
         sys.exit(STOPPED)
+    except KeyboardInterrupt:  # not in training, or for the second time
+        print("pretrain.py: Stopped.", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
     except (ValueError, OSError, tf.errors.OpError, NonFiniteLoss, WorkerLost) as error:
         sys.exit(f"pretrain.py: {str(error).strip().splitlines()[0]}")
     print(

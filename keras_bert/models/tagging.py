@@ -56,7 +56,7 @@ def tag_words(model, tokenizer, text, max_length, stride):
 
 
 def find_entities(text, words, label_names):
-    """The entities that labels of words in BIO form make, by the rule of `keras_bert.entities`.
+    """The entities that labels of words in BIO form make, by the rule of text/entities.py.
 
     Shapes (B texts, W words, E entities of each):
         text     (B,)  string

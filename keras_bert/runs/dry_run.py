@@ -1,6 +1,7 @@
 """Whether a pretraining run fits, before it is begun."""
 
 import dataclasses
+import posixpath
 import time
 
 import keras
@@ -18,18 +19,32 @@ def dry_run(recipe):
         A dict for each phase: max_length, batch_size, seconds (of the last step, without tracing),
         peak_memory_gib, loss and held_out_loss.
     """
-    folder = in_workdir(recipe, "dry_run")
+    folder, is_new = in_workdir(recipe, "dry_run"), not tf.io.gfile.exists(recipe.workdir)
     strategy = make_strategy(recipe.strategy, recipe.tpu)
     if tf.io.gfile.exists(folder):
         if recipe.strategy == "multi_worker":
             raise ValueError(f"{folder} must not exist yet: what is in it is a dry run's. Remove it.")
         tf.io.gfile.rmtree(folder)
     recipe = dataclasses.replace(recipe, workdir=folder, dry_run=False)
-    prepare_workdir(recipe)
+    is_chief = recipe.strategy != "multi_worker"  # until the run tells: no host may disturb another
+    try:
+        prepare_workdir(recipe)
+        run = PretrainRun(recipe, strategy)
+        reports = _try_phases(run)
+        run.trainer.wait_for_all()
+        is_chief = run.trainer.is_chief
+    finally:
+        if is_chief and tf.io.gfile.exists(folder):
+            tf.io.gfile.rmtree(folder)
+            if is_new and not tf.io.gfile.listdir(posixpath.dirname(folder)):
+                tf.io.gfile.rmtree(posixpath.dirname(folder))
+    return reports
+
+
+def _try_phases(run):
     reports = []
-    run = PretrainRun(recipe, strategy)
-    for phase in run.phases:
-        states = in_workdir(recipe, f"states_{phase.max_length}")
+    for index, phase in enumerate(run.phases):
+        states = in_workdir(run.recipe, f"states_{index}")
         first = dataclasses.replace(phase, start=0)
         run.trainer = run.make_trainer(states)
         run.trainer.fit(first.training_batches, 1, 1)
@@ -54,7 +69,4 @@ def dry_run(recipe):
                 "held_out_loss": figures["loss"],
             }
         )
-    run.trainer.wait_for_all()
-    if run.trainer.is_chief:
-        tf.io.gfile.rmtree(folder)
     return reports

@@ -103,6 +103,7 @@ class Trainer:
         self._epoch_sums = {}
         self._train_call = tf.function(self._steps, autograph=False)
         self._evaluate_call = tf.function(self._evaluate_batch, autograph=False)
+        self._sum_call = tf.function(self._all_reduce, autograph=False)
 
     @property
     def steps_done(self):
@@ -215,7 +216,8 @@ class Trainer:
                 self.history.append({"step": self._done, **_numbers(logs)})
                 self._epoch_sums = {}
                 self.save()
-                if self._asked_to_stop:
+                # asked by a step of the epoch, or since: while it was evaluated or saved
+                if self._asked_to_stop or self._sum_over_replicas(int(requests.stop)):
                     callbacks.on_train_end(logs)
                     raise self._interrupted()
                 if self.model.stop_training:
@@ -385,13 +387,15 @@ class Trainer:
             self._sum_over_replicas(0)
 
     def _sum_over_replicas(self, number):
+        result = self._sum_call(tf.constant(number, tf.int64))
+        return int(self.strategy.experimental_local_results(result)[0])
+
+    def _all_reduce(self, number):
         def all_reduce(value):
             # a copy on the replica's own device: all-reduce needs to know where its values are
             return tf.distribute.get_replica_context().all_reduce("SUM", tf.identity(value))
 
-        total = tf.function(lambda value: self.strategy.run(all_reduce, (value,)), autograph=False)
-        result = total(tf.constant(number, tf.int64))
-        return int(self.strategy.experimental_local_results(result)[0])
+        return self.strategy.run(all_reduce, (number,))
 
     def _evaluate_batch(self, batch):
         return self.step.evaluate(batch)
