@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras_bert.config import EncoderConfig
 from keras_bert.models.pretrainer import BertPretrainer
 from keras_bert.training.optimizers import LAMB, AdamW, layer_decay
+from keras_bert.training.private_keras import expect_summed_gradients
 from keras_bert.training.schedules import WarmupDecay
 
 STEPS = 5
@@ -287,7 +288,7 @@ def run_on_replicas():
                 optimizer = kind(0.1, 0.05, rate_factors=FACTORS, use_ema=True, ema_momentum=0.6)
                 optimizer.build(variables)
             if summed_before:  # as the Trainer does
-                optimizer._all_reduce_sum_gradients = lambda pairs: pairs
+                expect_summed_gradients(optimizer)
 
             @tf.function(autograph=False)
             def apply(grads, optimizer=optimizer, variables=variables, summed_before=summed_before):

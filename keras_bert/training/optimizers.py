@@ -7,11 +7,13 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bert.training.private_keras import WholeUpdateOptimizer, update_on_all_replicas
+
 # Biases and layer norms are not decayed (google-research/bert, optimization.py).
 NO_DECAY = (r"bias$", r"norm/(gamma|beta)$")
 
 
-class _Adam(keras.optimizers.Optimizer):
+class _Adam(WholeUpdateOptimizer):
     """What AdamW and LAMB share: the moments, who is decayed, at which rate, how it is computed.
 
     A subclass gives `_change`: what is taken off a variable, in units of its rate.
@@ -72,22 +74,45 @@ class _Adam(keras.optimizers.Optimizer):
         """What the rate is multiplied with for a variable of this path."""
         return next((factor for pattern, factor in self.rate_factors if re.search(pattern, path)), 1.0)
 
-    def update_step(self, gradient, variable, learning_rate):
-        index = self._get_variable_index(variable)
-        path = self._trainable_variables[index].path
-        momentum, velocity = self._momentums[index], self._velocities[index]
-        self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
-        self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
-        step = ops.cast(self.iterations + 1, variable.dtype)
+    def update_all(self, gradients, variables, learning_rate):
+        scale = 1.0
+        if self.global_clipnorm:
+            # not in the compiled part: on a CPU, XLA sums with one core
+            halves = [tf.cast(tf.nn.l2_loss(gradient), tf.float32) for gradient in gradients]
+            norm = tf.sqrt(2 * tf.add_n(halves))
+            scale = self.global_clipnorm / tf.maximum(norm, self.global_clipnorm)
+        step = tf.cast(self.iterations + 1, tf.float32)
+        places = [self.index_of(variable) for variable in variables]
+
+        def update():
+            update_on_all_replicas(
+                self._update_one,
+                variables,
+                [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients],
+                [self._momentums[place] for place in places],
+                [self._velocities[place] for place in places],
+                [learning_rate * self.rate_factor(variable.path) for variable in variables],
+                [step] * len(variables),
+                [self.decays(variable.path) for variable in variables],
+            )
+
+        _in_one_pass(update)
+
+    def _update_one(self, variable, gradient, momentum, velocity, rate, step, decays):
+        momentum.assign_add((gradient - momentum) * (1 - self.beta_1))
+        velocity.assign_add((tf.square(gradient) - velocity) * (1 - self.beta_2))
+        step = tf.cast(step, variable.dtype)
         change = self._change(
-            ops.convert_to_tensor(momentum),
-            ops.convert_to_tensor(velocity),
-            -ops.expm1(step * math.log(self.beta_1)),
-            -ops.expm1(step * math.log(self.beta_2)),
-            ops.convert_to_tensor(variable) if self.decays(path) else None,
+            tf.convert_to_tensor(momentum),
+            tf.convert_to_tensor(velocity),
+            -tf.math.expm1(step * math.log(self.beta_1)),
+            -tf.math.expm1(step * math.log(self.beta_2)),
+            tf.convert_to_tensor(variable) if decays else None,
         )
-        rate = ops.cast(learning_rate, variable.dtype) * self.rate_factor(path)
-        self.assign_sub(variable, rate * change)
+        variable.assign_sub(tf.cast(rate, variable.dtype) * change)
+
+    def update_averages(self, update):
+        _in_one_pass(update)
 
     def _change(self, momentum, velocity, momentum_share, velocity_share, decayed):
         """What to take off a variable, in units of its rate.
@@ -98,42 +123,6 @@ class _Adam(keras.optimizers.Optimizer):
             decayed: Its value, or None when it is excluded from decay.
         """
         raise NotImplementedError
-
-    def _apply_weight_decay(self, variables):
-        """Nothing: the decay is part of `_change`."""
-
-    def _backend_apply_gradients(self, grads, trainable_variables):
-        # the norm of IndexedSlices ignores repeated ids
-        grads = [tf.convert_to_tensor(grad) for grad in grads]
-        super()._backend_apply_gradients(grads, trainable_variables)
-
-    def _clip_gradients(self, grads):
-        # Keras would clip here the gradients of each replica, before they are summed
-        return grads if self.global_clipnorm else super()._clip_gradients(grads)
-
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        variables = [variable.value for variable in trainable_variables]
-        pairs = self._all_reduce_sum_gradients(list(zip(grads, variables, strict=True)))
-        scale = 1.0
-        if self.global_clipnorm:
-            # not in the compiled part: on a CPU, XLA sums with one core
-            halves = [tf.cast(tf.nn.l2_loss(grad), tf.float32) for grad, _ in pairs]
-            norm = tf.sqrt(2 * tf.add_n(halves))
-            scale = self.global_clipnorm / tf.maximum(norm, self.global_clipnorm)
-
-        def update():
-            tf.__internal__.distribute.interim.maybe_merge_call(
-                self._distributed_tf_update_step,
-                self._distribution_strategy,
-                [(grad * tf.cast(scale, grad.dtype), variable) for grad, variable in pairs],
-                learning_rate,
-            )
-
-        _in_one_pass(update)
-
-    def _update_model_variables_moving_average(self, trainable_variables):
-        update = super()._update_model_variables_moving_average
-        _in_one_pass(lambda: update(trainable_variables))
 
     def get_config(self):
         return {

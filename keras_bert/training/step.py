@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from keras_bert.hashing import fold
+from keras_bert.training.private_keras import expect_summed_gradients
 
 _SUM = tf.distribute.ReduceOp.SUM
 
@@ -54,7 +55,7 @@ class TrainStep:
             )
         self.skip_nonfinite = skip_nonfinite or self.scaling is not None
         # Keras would sum the gradients once more, and after clipping them.
-        self.optimizer._all_reduce_sum_gradients = lambda grads_and_vars: grads_and_vars
+        expect_summed_gradients(self.optimizer)
 
     def __call__(self, batch, step, stop):
         """Runs in the cross-replica context of a graph.

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bert.training.private_keras import averages_of, strategy_of
 from keras_bert.training.signals import StopRequests
 from keras_bert.training.state import TrainingState
 from keras_bert.training.step import TrainStep
@@ -282,9 +283,7 @@ class Trainer:
         optimizer, averages = self.step.optimizer, {}
         if optimizer.use_ema:
             trained = self.model.trainable_variables
-            averages = dict(
-                zip(map(id, trained), optimizer._model_variables_moving_average, strict=True)
-            )
+            averages = dict(zip(map(id, trained), averages_of(optimizer), strict=True))
         for old, new in zip(self.model.weights, copy.weights, strict=True):
             new.assign(averages.get(id(old), old).numpy())
         return copy
@@ -418,7 +417,7 @@ class Trainer:
 
 def _check_strategy(model):
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # under loss scaling
-    ours, others = model.distribute_strategy, optimizer._distribution_strategy
+    ours, others = model.distribute_strategy, strategy_of(optimizer)
     if ours is not others:
         raise ValueError(
             "The model must be made, and compiled, in the scope of one strategy. Received: made in "
