@@ -33,6 +33,7 @@ SETTINGS = {
     "keras-hub": ("", "compiled", "grouped"),
 }
 WORKER = Path(__file__).parents[1] / "contestants" / "finetune_contestant.py"
+UNPLAYABLE = {("avx2", "torch", "bfloat16")}  # see `processor.UNLIMITED`
 # what peers are not told of
 OURS_ALONE = (
     "schedule",
@@ -87,6 +88,11 @@ def entrants(options):
     """All that start."""
     for library, settings in SETTINGS.items():
         for dtype in options.dtypes:
+            if (options.cpu, library, dtype) in UNPLAYABLE:
+                print(
+                    f"{library}, {dtype}: left out, which --cpu {options.cpu} makes slower than it is"
+                )
+                continue
             for setting in settings:
                 entrant = Entrant(library, dtype, setting)
                 if re.search(options.only, entrant.name):

@@ -25,8 +25,9 @@ LIMITS = {
 NEEDED = {"avx2": "avx2", "avx512_vnni": "avx512_vnni"}  # of the processor itself
 UNLIMITED = (
     "Not limited: what was compiled for one set of instructions (Eigen's kernels in TensorFlow,\n"
-    "Rust's tokenizers), and what torch decides by asking the processor itself: it still hands\n"
-    "bfloat16 to oneDNN, which then has no fast kernel for it. The products' rates tell what is left."
+    "Rust's tokenizers), and what torch decides by asking the processor itself: with avx2 it still\n"
+    "hands bfloat16 to oneDNN, which has no kernel for it then but one for reference. The rates of\n"
+    "products tell what is left."
 )
 
 
