@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 
 from keras_bert.data.record_building import RecordRecipe
-from keras_bert.runs.flags import parse_flags, read_recipe
+from keras_bert.runs.flags import in_one_line, parse_flags, read_recipe
 from keras_bert.runs.pretraining_recipe import PretrainRecipe
 from keras_bert.training.optimizers import LAMB, AdamW
 
@@ -57,6 +57,31 @@ def test_flags_recipe_files_and_defaults(tmp_path):
     path.write_text("stepz = 5\n")
     with pytest.raises(ValueError, match="fields of PretrainRecipe. Received: .'stepz'"):
         read_recipe(PretrainRecipe, path)
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ("No such file\nmore", "No such file"),
+        ("", "OSError"),
+        (
+            "Graph execution error:\n\nDetected at node a/b defined at (most recent call last):\n"
+            "<stack traces unavailable>\nOOM when allocating\n\t [[{{node a/b}}]] [Op:__x_1]",
+            "OOM when allocating",
+        ),
+        (
+            "Graph execution error:\n\nDetected at node a defined at (most recent call last):\n"
+            '  File "x.py", line 1, in f\n\n2 root error(s) found.\n  (0) INTERNAL:  failed\n\t [[a]]',
+            "(0) INTERNAL:  failed",
+        ),
+        (
+            "{{function_node b}} assertion failed: [It must be so. Received:] [1] [and 2.]",
+            "It must be so. Received: 1 and 2.",
+        ),
+    ],
+)
+def test_errors_in_one_line(told, line):
+    assert in_one_line(OSError(told)) == line
 
 
 def test_help_documents_every_setting():
