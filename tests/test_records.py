@@ -441,6 +441,11 @@ def test_batches_that_cannot_be_shared_are_refused(directory):
 def test_an_unfinished_directory_is_refused(tmp_path):
     with pytest.raises(ValueError, match="must be a finished directory.*without manifest.json"):
         make_data(tmp_path)
+    for content, words in (("{", "must be JSON"), ('{"new": 1}', "this version.*new, row_tokens")):
+        (tmp_path / "manifest.json").write_text(content)
+        with pytest.raises(ValueError, match=words):
+            make_data(tmp_path)
+    (tmp_path / "manifest.json").unlink()
     (tmp_path / "progress.json").write_text("{}")
     with pytest.raises(ValueError, match="whose build is not finished: run it again"):
         make_data(tmp_path)

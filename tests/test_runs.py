@@ -294,6 +294,14 @@ def test_other_settings_do_not_go_on_with_a_run(recipe, report):
     prepare_workdir(dataclasses.replace(recipe, keep=3, evaluate_examples=5))
 
 
+def test_a_torn_recipe_is_named(recipe, tmp_path):
+    torn = dataclasses.replace(recipe, workdir=str(tmp_path))
+    for content in ('{"seed": ', "[]"):
+        (tmp_path / "recipe.json").write_text(content)
+        with pytest.raises(ValueError, match="must be.*recipe.json"):
+            prepare_workdir(torn)
+
+
 def test_a_run_that_came_to_nothing_locks_nothing(recipe, tmp_path):
     empty = dataclasses.replace(recipe, workdir=str(tmp_path / "work"), corpus="nowhere")
     with pytest.raises(ValueError, match="matches none"):
