@@ -33,6 +33,7 @@ class PretrainRecipe:
         "remat",
         "jit_compile",
         "layout",
+        "on_nonfinite",  # a run that was stopped goes on without the update that stopped it
         "records",
         "final_records",
     }
