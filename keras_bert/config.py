@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import json
+import math
 import typing
 
 from keras_bert.files import read_text, write_atomically
@@ -224,6 +225,8 @@ def check_field_types(settings):
             expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
         if not fits:
             raise ValueError(f"`{field.name}` must be {expected}. Received: {value!r}.")
+        if type(value) is float and not math.isfinite(value):
+            raise ValueError(f"`{field.name}` must be a finite number. Received: {value}.")
 
 
 def _did_you_mean(name, names):

@@ -39,7 +39,7 @@ def test_presets_are_the_published_sizes(name, layers, width, heads, inner):
         ({"vocab_size": 0}, "vocab_size.*at least 1"),
         ({"type_vocab_size": -1}, "type_vocab_size.*negative"),
         ({"layer_norm_eps": 0.0}, "layer_norm_eps.*positive"),
-        ({"layer_norm_eps": float("nan")}, "layer_norm_eps.*positive"),
+        ({"layer_norm_eps": float("nan")}, "layer_norm_eps.*finite"),
         ({"num_hidden_groups": 5}, "num_hidden_groups=5, num_hidden_layers=12"),
         ({"pad_token_id": 30522}, "pad_token_id=30522, vocab_size=30522"),
         ({"position_offset": 512}, "position_offset=512, max_position_embeddings=512"),

@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 
 from keras_bert.data.record_building import RecordRecipe
-from keras_bert.runs.flags import parse_flags, read_recipe
+from keras_bert.runs.flags import in_one_line, parse_flags, read_recipe
 from keras_bert.runs.pretraining_recipe import PretrainRecipe
 from keras_bert.training.optimizers import LAMB, AdamW
 
@@ -59,6 +59,31 @@ def test_flags_recipe_files_and_defaults(tmp_path):
         read_recipe(PretrainRecipe, path)
 
 
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ("No such file\nmore", "No such file"),
+        ("", "OSError"),
+        (
+            "Graph execution error:\n\nDetected at node a/b defined at (most recent call last):\n"
+            "<stack traces unavailable>\nOOM when allocating\n\t [[{{node a/b}}]] [Op:__x_1]",
+            "OOM when allocating",
+        ),
+        (
+            "Graph execution error:\n\nDetected at node a defined at (most recent call last):\n"
+            '  File "x.py", line 1, in f\n\n2 root error(s) found.\n  (0) INTERNAL:  failed\n\t [[a]]',
+            "(0) INTERNAL:  failed",
+        ),
+        (
+            "{{function_node b}} assertion failed: [It must be so. Received:] [1] [and 2.]",
+            "It must be so. Received: 1 and 2.",
+        ),
+    ],
+)
+def test_errors_in_one_line(told, line):
+    assert in_one_line(OSError(told)) == line
+
+
 def test_help_documents_every_setting():
     run = subprocess.run(
         [sys.executable, ROOT / "tools" / "pretrain.py", "--help"],
@@ -82,6 +107,9 @@ def test_help_documents_every_setting():
         ({"final_steps": 250, "final_length": 513}, "final_length=513, bert_tiny has 512"),
         ({"max_length": 512, "model_type": "roberta"}, "max_length=512, bert_tiny has 511"),
         ({"global_clipnorm": -1.0}, "global_clipnorm.*-1.0"),
+        ({"global_clipnorm": float("nan")}, "`global_clipnorm` must be a finite number"),
+        ({"weight_decay": float("inf")}, "`weight_decay` must be a finite number"),
+        ({"ema_momentum": 1.0}, "`ema_momentum` must lie in"),
         ({"new_entries": 5}, "new_entries=5, init_from=None"),
         ({"new_entries": 5, "init_from": "run", "records": "r"}, "without `records`"),
         ({"init_from": "run", "tokenizer": "t"}, "tokenizer=t beside init_from=run"),

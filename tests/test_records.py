@@ -25,6 +25,7 @@ from keras_bert.data.records import (
 )
 from keras_bert.data.service import through_service
 from keras_bert.hashing import fold
+from keras_bert.runs.flags import in_one_line
 from keras_bert.text.pretrained import load_tokenizer
 from keras_bert.text.wordpiece import WordPieceTokenizer
 
@@ -388,6 +389,12 @@ def test_a_broken_shard_is_named(tmp_path):
     for batches in (data.training_batches(8).take(8), data.evaluation_batches(8)):
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"as it was built.*{path}.*9.*broken"):
             list(batches)
+    in_a_graph = tf.function(lambda iterator: next(iterator), autograph=False)
+    iterator = iter(data.evaluation_batches(8))
+    with pytest.raises(tf.errors.InvalidArgumentError) as broken:
+        [in_a_graph(iterator) for _ in range(EXAMPLES)]
+    words = "Every shard must be as it was built. Received:"
+    assert in_one_line(broken.value) == f"{words} {path} whose record 9 is broken."
     assert len(numbers(data.evaluation_batches(7, 7))) == 7  # others are read
     with open(path, "r+b") as file:
         file.truncate(30)
@@ -434,6 +441,11 @@ def test_batches_that_cannot_be_shared_are_refused(directory):
 def test_an_unfinished_directory_is_refused(tmp_path):
     with pytest.raises(ValueError, match="must be a finished directory.*without manifest.json"):
         make_data(tmp_path)
+    for content, words in (("{", "must be JSON"), ('{"new": 1}', "this version.*new, row_tokens")):
+        (tmp_path / "manifest.json").write_text(content)
+        with pytest.raises(ValueError, match=words):
+            make_data(tmp_path)
+    (tmp_path / "manifest.json").unlink()
     (tmp_path / "progress.json").write_text("{}")
     with pytest.raises(ValueError, match="whose build is not finished: run it again"):
         make_data(tmp_path)

@@ -290,7 +290,15 @@ def test_a_finished_run_gives_its_report_again(recipe, report):
 def test_other_settings_do_not_go_on_with_a_run(recipe, report):
     with pytest.raises(ValueError, match="seed was 0, is 5.*--workdir"):
         pretrain(dataclasses.replace(recipe, seed=5))
-    prepare_workdir(dataclasses.replace(recipe, keep=3, evaluate_examples=5))
+    prepare_workdir(dataclasses.replace(recipe, keep=3, evaluate_examples=5, on_nonfinite="skip"))
+
+
+def test_a_torn_recipe_is_named(recipe, tmp_path):
+    torn = dataclasses.replace(recipe, workdir=str(tmp_path))
+    for content in ('{"seed": ', "[]"):
+        (tmp_path / "recipe.json").write_text(content)
+        with pytest.raises(ValueError, match="must be.*recipe.json"):
+            prepare_workdir(torn)
 
 
 def test_a_run_that_came_to_nothing_locks_nothing(recipe, tmp_path):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 
 import pytest
@@ -100,6 +101,12 @@ def test_text_that_is_not_utf8_is_refused_with_its_place(tmp_path, layout):
     path.write_bytes(gzip.compress("First line.\ncafé".encode("latin-1")))
     with refusal("PATH, whose byte 15 is not", path):
         list(text_documents(path, layout))
+
+
+def test_names_that_are_not_utf8_are_refused(tmp_path):
+    (tmp_path / os.fsdecode(b"\xff.txt")).write_text("A text.")
+    with refusal("Names of files must be UTF-8. Received: b'.*xff.txt' at PATH", tmp_path):
+        text_documents(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"plain text", gzip.compress(b"cut off")[:-6]])

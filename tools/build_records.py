@@ -14,14 +14,14 @@ import sys
 import tensorflow as tf
 
 from keras_bert.data.record_building import RecordRecipe, build_records
-from keras_bert.runs.flags import parse_flags
+from keras_bert.runs.flags import in_one_line, parse_flags
 
 
 def main(argv=None):
     try:
         build_records(parse_flags(RecordRecipe, argv, description=__doc__))
     except (ValueError, OSError, tf.errors.OpError) as error:
-        sys.exit(f"build_records.py: {str(error).strip().splitlines()[0]}")
+        sys.exit(f"build_records.py: {in_one_line(error)}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from keras_bert.runs.finetuning_recipe import FinetuneRecipe
 from keras_bert.runs.finetuning_run import finetune
-from keras_bert.runs.flags import parse_flags
+from keras_bert.runs.flags import in_one_line, parse_flags
 from keras_bert.tasks.table import TASKS
 from keras_bert.training.trainer import Interrupted, NonFiniteLoss
 
@@ -34,7 +34,7 @@ def main(argv=None):
         print(f"finetune.py: {stop} The same command goes on from there.", file=sys.stderr)
         sys.exit(STOPPED)
     except (ValueError, OSError, tf.errors.OpError, NonFiniteLoss) as error:
-        sys.exit(f"finetune.py: {str(error).strip().splitlines()[0]}")
+        sys.exit(f"finetune.py: {in_one_line(error)}")
     for split, scores in metrics.items():
         if isinstance(scores, dict):
             for name, spread in scores.items():

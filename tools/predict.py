@@ -25,6 +25,7 @@ from keras_bert.files import write_atomically
 from keras_bert.models.auto import load_pretrained
 from keras_bert.models.multiple_choice import BertMultipleChoice
 from keras_bert.models.question_answering import BertQuestionAnswering
+from keras_bert.runs.flags import in_one_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +100,7 @@ def main(argv=None):
         else:
             write_atomically(prediction.output, "".join(lines))
     except (ValueError, OSError, tf.errors.OpError) as error:
-        sys.exit(f"predict.py: {str(error).strip().splitlines()[0]}")
+        sys.exit(f"predict.py: {in_one_line(error)}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import sys
 import tensorflow as tf
 
 from keras_bert.runs.dry_run import dry_run
-from keras_bert.runs.flags import parse_flags
+from keras_bert.runs.flags import in_one_line, parse_flags
 from keras_bert.runs.pretraining_recipe import PretrainRecipe
 from keras_bert.runs.pretraining_run import pretrain
 from keras_bert.training.trainer import Interrupted, NonFiniteLoss, WorkerLost
@@ -39,7 +39,7 @@ def main(argv=None):
         print("pretrain.py: Stopped.", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except (ValueError, OSError, tf.errors.OpError, NonFiniteLoss, WorkerLost) as error:
-        sys.exit(f"pretrain.py: {str(error).strip().splitlines()[0]}")
+        sys.exit(f"pretrain.py: {in_one_line(error)}")
     print(
         f"""
 held-out masked LM loss  {report["masked_lm_loss"]:.3f} nats, over {report["targets"]:,} targets

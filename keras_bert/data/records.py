@@ -20,7 +20,7 @@ import json
 
 import tensorflow as tf
 
-from keras_bert.files import read_text, write_atomically
+from keras_bert.files import read_json, write_atomically
 
 MANIFEST, WORD_COUNTS, PROGRESS = "manifest.json", "word_counts.json", "progress.json"
 _SHORT = 200  # characters of a tokenizer's setting that the manifest shows as it is
@@ -61,14 +61,20 @@ class Manifest:
         """The manifest of a directory of records.
 
         Raises:
-            ValueError: When there is none.
+            ValueError: When there is none, or one of another form.
         """
         path = tf.io.gfile.join(directory, MANIFEST)
         if not tf.io.gfile.exists(path):
             is_begun = tf.io.gfile.exists(tf.io.gfile.join(directory, PROGRESS))
             state = "whose build is not finished: run it again" if is_begun else f"without {MANIFEST}"
             raise ValueError(f"Records must be a finished directory. Received: {directory}, {state}.")
-        return cls(**json.loads(read_text(path)))
+        content, names = read_json(path), {field.name for field in dataclasses.fields(cls)}
+        if content.keys() != names:
+            raise ValueError(
+                f"A manifest must have the fields of this version. Received: {path}, which differs in "
+                f"{', '.join(sorted(content.keys() ^ names))}. Build the records again."
+            )
+        return cls(**content)
 
     def write(self, directory):
         """Writes the manifest, at once."""

@@ -130,23 +130,31 @@ def hold_out(documents, every, split):
 
 
 def _files(pattern, suffixes):
-    if tf.io.gfile.isdir(pattern):
-        files = [
-            os.path.join(folder, name)
-            for folder, _, names in tf.io.gfile.walk(pattern)
-            for name in names
-            if name.endswith(suffixes)
-        ]
-    elif tf.io.gfile.exists(pattern):
-        files = [pattern]
-    else:
-        files = [path for path in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(path)]
+    try:
+        files = _find_files(pattern, suffixes)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"Names of files must be UTF-8. Received: {error.object!r} at {pattern}."
+        ) from None
     if not files:
         raise ValueError(
             f"The path must be a file, a folder with files in {' or '.join(suffixes)}, or a glob that "
             f"matches files. Received: {pattern}, which matches none."
         )
     return sorted(files)
+
+
+def _find_files(pattern, suffixes):
+    if tf.io.gfile.isdir(pattern):
+        return [
+            os.path.join(folder, name)
+            for folder, _, names in tf.io.gfile.walk(pattern)
+            for name in names
+            if name.endswith(suffixes)
+        ]
+    if tf.io.gfile.exists(pattern):
+        return [pattern]
+    return [path for path in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(path)]
 
 
 def _text_documents(pattern, files, layout):

@@ -2,9 +2,13 @@
 
 import argparse
 import dataclasses
+import re
 import tomllib
 
 from keras_bert.files import read_text
+
+# what TensorFlow puts around the words of an error in a graph
+_AROUND = re.compile(r"Detected at node|<stack traces|\s+File |\s*\[\[|\d+ root error")
 
 
 def parse_flags(recipe_class, argv=None, description=None):
@@ -16,6 +20,26 @@ def parse_flags(recipe_class, argv=None, description=None):
     known, flags = files.parse_known_args(argv)
     default = read_recipe(recipe_class, known.recipe) if known.recipe else recipe_class()
     return tyro.cli(recipe_class, args=flags, default=default, description=description)
+
+
+def in_one_line(error):
+    """What an error says, as one line for a terminal.
+
+    TensorFlow wraps what happened in a graph: between where the graph was made and which nodes it came
+    through. Of an assertion, its own words are left; else the first line that says something.
+
+    Example:
+
+    >>> in_one_line(OSError("Graph execution error:\\n\\nDetected at node x\\n  File y\\nNo memory."))
+    'No memory.'
+    """
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    if lines and lines[0].startswith("Graph execution error"):
+        told = [line for line in lines[1:] if not _AROUND.match(line)]
+        lines = told or lines
+    line = lines[0].strip() if lines else type(error).__name__
+    _, assertion, words = line.rpartition("assertion failed: ")
+    return words.strip("[]").replace("] [", " ") if assertion else line
 
 
 def read_recipe(recipe_class, path):

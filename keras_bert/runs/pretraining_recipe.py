@@ -33,6 +33,7 @@ class PretrainRecipe:
         "remat",
         "jit_compile",
         "layout",
+        "on_nonfinite",  # a run that was stopped goes on without the update that stopped it
         "records",
         "final_records",
     }
@@ -223,6 +224,8 @@ class PretrainRecipe:
             raise ValueError(
                 f"`global_clipnorm` must not be negative. Received: {self.global_clipnorm}."
             )
+        if self.ema_momentum is not None and not 0 <= self.ema_momentum < 1:
+            raise ValueError(f"`ema_momentum` must lie in [0, 1). Received: {self.ema_momentum}.")
         self._check_lengths()
         self._check_machines()
         if self.new_entries < 0 or (self.new_entries and (self.records or not self.init_from)):

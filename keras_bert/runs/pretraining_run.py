@@ -14,7 +14,7 @@ from keras_bert.data.pretraining import PretrainingData
 from keras_bert.data.record_data import RecordData
 from keras_bert.data.service import through_service
 from keras_bert.data.sources import open_corpus, sentence_splitter
-from keras_bert.files import read_text, write_atomically
+from keras_bert.files import read_json, write_atomically
 from keras_bert.models.pretrainer import BertPretrainer
 from keras_bert.models.resizing import resize_vocabulary
 from keras_bert.runs.drawings import draw_history
@@ -56,7 +56,7 @@ def pretrain(recipe):
     report_path = in_workdir(recipe, "report.json")
     if tf.io.gfile.exists(report_path):
         print(f"{recipe.workdir} holds a finished run; this is its report.")
-        return json.loads(read_text(report_path))
+        return read_json(report_path)
     run = PretrainRun(recipe, strategy)
     run.train()
     print(f"\nEvaluating on {recipe.final_examples:,} held-out examples ...")
@@ -76,7 +76,7 @@ def pretrain(recipe):
         draw_history(run.trainer.history, report["unigram_entropy"], report["filled"], drawing)
         write_atomically(report_path, json.dumps(report, indent=1))
     run.trainer.wait_for_all()
-    return json.loads(read_text(report_path))
+    return read_json(report_path)
 
 
 @dataclasses.dataclass(frozen=True)

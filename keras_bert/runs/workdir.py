@@ -6,7 +6,7 @@ import posixpath
 
 import tensorflow as tf
 
-from keras_bert.files import read_text, write_atomically
+from keras_bert.files import read_json, write_atomically
 
 
 def in_workdir(recipe, name):
@@ -35,7 +35,7 @@ def prepare_workdir(recipe):
             f"`workdir` must be a directory that can be written to. Received: {recipe.workdir} "
             f"({error.message})."
         ) from error
-    before = json.loads(read_text(path))
+    before = read_json(path)
     changed = {
         name: (before[name], value)
         for name, value in values.items()
