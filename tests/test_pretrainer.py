@@ -253,3 +253,10 @@ def test_a_tokenizer_of_another_vocabulary_is_refused(toy_config):
     tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])
     with pytest.raises(ValueError, match=f"Received: 6 entries, {toy_config.vocab_size} rows"):
         BertPretrainer(toy_config, tokenizer=tokenizer)
+
+
+def test_strings_are_refused_with_what_makes_rows_of_them(toy_config):
+    model = BertPretrainer(toy_config)
+    model.compile()
+    with pytest.raises(ValueError, match="PretrainingData makes them of texts.*Received: strings"):
+        model.fit(["a text", "another"])

@@ -8,6 +8,7 @@ from keras_bert.layers.heads import MaskedLMHead
 from keras_bert.losses import sparse_cross_entropy
 from keras_bert.metrics import sparse_accuracy
 from keras_bert.models.base import BertModel
+from keras_bert.models.columns import hold_strings
 from keras_bert.models.encoder import BertEncoder
 from keras_bert.models.filling import fill_masks
 from keras_bert.models.texts import TextModel
@@ -75,6 +76,15 @@ class BertPretrainer(TextModel, BertModel):
         if self.sentence is not None:
             outputs["sentence"] = ops.cast(self.sentence(encoded["pooled_output"]), "float32")
         return outputs
+
+    def fit(self, x=None, *args, **kwargs):
+        """`keras.Model.fit`, on rows that are masked already."""
+        if hold_strings(x):
+            raise ValueError(
+                "Rows of a masked LM must be masked before `fit`: PretrainingData makes them of texts, "
+                "and draws other masks in each epoch. Received: strings."
+            )
+        return super().fit(x, *args, **kwargs)
 
     def text_outputs(self, tokenizer, text, top_k=5):
         """Graph function behind `predict_text` and the export: see `fill_masks`."""
