@@ -89,9 +89,7 @@ def entrants(options):
     for library, settings in SETTINGS.items():
         for dtype in options.dtypes:
             if (options.cpu, library, dtype) in UNPLAYABLE:
-                print(
-                    f"{library}, {dtype}: left out, which --cpu {options.cpu} makes slower than it is"
-                )
+                print(f"{library}, {dtype}: left out, --cpu {options.cpu} makes it too slow")
                 continue
             for setting in settings:
                 entrant = Entrant(library, dtype, setting)

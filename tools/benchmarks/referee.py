@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 KNOWN_ROWS = 24
-KNOWN_SETTINGS = {"epochs": 40, "batch_size": 8, "learning_rate": 2e-4, "weight_decay": 0.0}
+KNOWN_SETTINGS = {"epochs": 60, "batch_size": 8, "learning_rate": 2e-4, "weight_decay": 0.0}
 MOST_WORDS, MOST_CHARACTERS = 30, 40  # of a sentence, and of an answer, that is learned by heart
 
 

@@ -58,7 +58,8 @@ def train(job, meter):
 def read(pack, texts):
     """Arrays of texts or pairs, as long as the longest of them."""
     texts = tuple(map(np.array, texts))
-    x = pack(texts if len(texts) > 1 else texts[0])
+    # with labels, or it takes a pair for texts and labels, and drops the second text
+    x, _ = pack(texts if len(texts) > 1 else texts[0], y=np.zeros(len(texts[0])))
     longest = int(np.sum(x["padding_mask"], axis=-1).max())
     return {name: np.asarray(array)[:, :longest] for name, array in x.items()}
 
