@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bert.models.signatures import choice_signatures
 from keras_bert.models.task_models import TaskModel, label_figures
 
 
@@ -23,6 +24,7 @@ class BertMultipleChoice(TaskModel):
 
     head = "multiple_choice"
     needs_pooler = True
+    text_signatures = choice_signatures
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
@@ -51,6 +53,10 @@ class BertMultipleChoice(TaskModel):
             {name: tf.reshape(value, [-1, count, length]) for name, value in flat.items()},
             training=False,
         )
+        return self.named_results(logits)
+
+    def named_results(self, logits):
+        """What `text_outputs` returns, of logits (B, C)."""
         return {
             "choice": tf.argmax(logits, axis=-1, output_type=tf.int32),
             "probabilities": tf.nn.softmax(logits),

@@ -10,6 +10,7 @@ from keras_bert.metrics import sparse_accuracy
 from keras_bert.models.base import BertModel
 from keras_bert.models.encoder import BertEncoder
 from keras_bert.models.filling import fill_masks
+from keras_bert.models.signatures import mask_signatures
 from keras_bert.models.texts import TextModel
 
 
@@ -35,6 +36,8 @@ class BertPretrainer(TextModel, BertModel):
         sentence_head: Whether there is one. Without, nothing trains the encoder's pooler, if it has
             one: it stays as it is, of which `fit` warns.
     """
+
+    text_signatures = mask_signatures
 
     def __init__(self, config, layout="dense", tokenizer=None, sentence_head=True, **kwargs):
         dtype = kwargs.get("dtype")

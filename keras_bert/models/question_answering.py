@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert.models.answering import find_answers
+from keras_bert.models.signatures import answer_signatures
 from keras_bert.models.task_models import TaskModel, label_figures
 
 
@@ -30,6 +31,7 @@ class BertQuestionAnswering(TaskModel):
     head = "question_answering"
     needs_pooler = False
     head_options = ("classifier_dropout", "no_answer_threshold")
+    text_signatures = answer_signatures
 
     # the paper has no dropout here
     def __init__(self, config, classifier_dropout=0.0, no_answer_threshold=None, **kwargs):

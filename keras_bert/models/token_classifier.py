@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_bert.models.signatures import tagger_signatures
 from keras_bert.models.tagging import find_entities, tag_words
 from keras_bert.models.task_models import LabelModel
 from keras_bert.text.entities import are_entity_tags
@@ -26,6 +27,7 @@ class BertTokenClassifier(LabelModel):
 
     head = "token_classification"
     needs_pooler = False
+    text_signatures = tagger_signatures
 
     def __init__(self, config, num_labels=None, label_names=None, **kwargs):
         super().__init__(config, num_labels, label_names, **kwargs)
