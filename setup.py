@@ -37,7 +37,8 @@ setup(
         "importlib_resources",  # imported, but not declared, by tensorflow-datasets
     ],
     extras_require={
-        "test": ["hypothesis", "pytest", "ruff", "sentencepiece"],
+        "serving": ["tensorflow-serving-api"],  # for clients over gRPC; exports do without
+        "test": ["hypothesis", "pytest", "ruff", "sentencepiece", "tensorflow-serving-api"],
         "benchmark": ["accelerate", "transformers<5", "torch"],  # peers of `tools/benchmark.py`
         "tpu-check": ["jax", "libtpu"],  # the compiler behind `tools/compile_for_tpu.py`
     },

@@ -15,7 +15,6 @@ import pytest
 import tensorflow as tf
 import training_run
 from conftest import MEASURED, ROOT
-from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from keras_bert import config
 from keras_bert.data.record_building import RecordRecipe, build_records
@@ -216,22 +215,6 @@ def test_masks_of_a_batch_do_not_disturb_each_other(recipe, report):
         np.testing.assert_array_equal(alone["words"][0], out["words"][index, :masks])
         np.testing.assert_allclose(alone["scores"][0], out["scores"][index, :masks], atol=1e-6)
     assert (np.diff(out["scores"], axis=2) <= 0).all()
-
-
-def test_exports_are_versions_and_drafts_are_replaced(recipe, report, tmp_path):
-    model, tokenizer = trained(recipe), load_tokenizer(recipe.workdir)
-    (tmp_path / "1.draft").mkdir()  # an export that was interrupted
-    for version in ("1", "2"):
-        assert export_saved_model(model, tokenizer, tmp_path) == f"{tmp_path}/{version}"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
-    exported = SavedModel.FromString((tmp_path / "1" / "saved_model.pb").read_bytes())
-    functions = exported.meta_graphs[0].graph_def.library.function
-    ops = {node.op for function in functions for node in function.node_def}
-    assert "FastWordpieceTokenizeWithOffsets" in ops
-    assert not ops & {"PyFunc", "EagerPyFunc", "TFText>RoundRobinTrim"}
-    small = type(tokenizer)(tokenizer.vocabulary[:-1])
-    with pytest.raises(ValueError, match="89 entries, 90 rows"):
-        export_saved_model(model, small, tmp_path)
 
 
 def test_words_are_hidden_only_where_one_piece_brings_them_back(recipe, report):

@@ -7,6 +7,7 @@ from keras import ops
 from keras_bert.losses import binary_cross_entropy, soft_cross_entropy, squared_error
 from keras_bert.metrics import binary_accuracy, sparse_accuracy
 from keras_bert.models.columns import read_labels, refuse
+from keras_bert.models.signatures import classifier_signatures
 from keras_bert.models.task_models import LabelModel
 from keras_bert.text.offsets import row_ids
 
@@ -39,6 +40,7 @@ class BertClassifier(LabelModel):
     text_columns = row_columns = {"text": 1, "text_pair": 1}  # noqa: RUF012
     optional_columns = ("text_pair",)
     head_options = ("label_names", "classifier_dropout", "problem_type")
+    text_signatures = classifier_signatures
 
     def __init__(self, config, num_labels=None, problem_type=None, label_names=None, **kwargs):
         super().__init__(config, num_labels, label_names, **kwargs)
@@ -70,7 +72,12 @@ class BertClassifier(LabelModel):
                      for "multi_label"   probabilities (B, C)
                      for "regression"    score (B,), or (B, C) with several numbers
         """
-        logits = self(self.text_inputs(tokenizer, text, text_pair, max_length), training=False)
+        return self.named_results(
+            self(self.text_inputs(tokenizer, text, text_pair, max_length), training=False)
+        )
+
+    def named_results(self, logits):
+        """What `text_outputs` returns, of logits (B, C)."""
         if self.problem_type == "regression":
             return {"score": logits[:, 0] if self.num_labels == 1 else logits}
         if self.problem_type == "multi_label":

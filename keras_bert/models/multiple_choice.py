@@ -5,6 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bert.models.columns import read_labels, refuse
+from keras_bert.models.signatures import choice_signatures
 from keras_bert.models.task_models import TaskModel, label_figures
 from keras_bert.text.offsets import row_ids
 
@@ -26,6 +27,7 @@ class BertMultipleChoice(TaskModel):
     head = "multiple_choice"
     needs_pooler = True
     text_columns = row_columns = {"context": 1, "choices": 2}  # noqa: RUF012
+    text_signatures = choice_signatures
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
@@ -51,12 +53,17 @@ class BertMultipleChoice(TaskModel):
         if not isinstance(choices, tf.RaggedTensor):
             ragged = tf.RaggedTensor.from_tensor(choices)
         logits = self(self.choice_inputs(tokenizer, context, ragged, max_length), training=False)
-        probabilities = tf.nn.softmax(logits)
+        results = self.named_results(logits)
         if ragged is choices:
-            probabilities = tf.RaggedTensor.from_tensor(probabilities, choices.row_lengths())
+            lengths = choices.row_lengths()
+            results["probabilities"] = tf.RaggedTensor.from_tensor(results["probabilities"], lengths)
+        return results
+
+    def named_results(self, logits):
+        """What `text_outputs` returns, of logits (B, C)."""
         return {
             "choice": tf.argmax(logits, axis=-1, output_type=tf.int32),
-            "probabilities": probabilities,
+            "probabilities": tf.nn.softmax(logits),
         }
 
     def choice_inputs(self, tokenizer, context, choices, max_length=None, count=None):

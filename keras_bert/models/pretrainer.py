@@ -11,6 +11,7 @@ from keras_bert.models.base import BertModel
 from keras_bert.models.columns import hold_strings
 from keras_bert.models.encoder import BertEncoder
 from keras_bert.models.filling import fill_masks
+from keras_bert.models.signatures import mask_signatures
 from keras_bert.models.texts import TextModel
 
 
@@ -38,6 +39,7 @@ class BertPretrainer(TextModel, BertModel):
     """
 
     default_rate = 1e-4
+    text_signatures = mask_signatures
 
     def __init__(self, config, layout="dense", tokenizer=None, sentence_head=True, **kwargs):
         dtype = kwargs.get("dtype")

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_bert.models.answering import find_answers
 from keras_bert.models.columns import read_labels, refuse
+from keras_bert.models.signatures import answer_signatures
 from keras_bert.models.task_models import ROW_FIELDS, TaskModel, label_figures
 from keras_bert.text.features import answer_positions
 from keras_bert.text.windows import window_rows
@@ -42,6 +43,7 @@ class BertQuestionAnswering(TaskModel):
     label_columns = ("answers", "starts")
     predicts_rows = False
     head_options = ("classifier_dropout", "no_answer_threshold")
+    text_signatures = answer_signatures
 
     # the paper has no dropout here
     def __init__(self, config, classifier_dropout=0.0, no_answer_threshold=None, **kwargs):

@@ -3,8 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_bert.text.entities import OUTSIDE
+from keras_bert.text.entities import OUTSIDE, begins, closes
 from keras_bert.text.normalization import drop_invalid_bytes
+from keras_bert.text.offsets import row_ids
 from keras_bert.text.windows import best_slots, window_rows
 
 
@@ -56,7 +57,7 @@ def tag_words(model, tokenizer, text, max_length, stride):
 
 
 def find_entities(text, words, label_names):
-    """The entities that labels of words in BIO form make, by the rule of text/entities.py.
+    """The entities that labels of words make, by the rule of `keras_bert.text.entities.entities`.
 
     Shapes (B texts, W words, E entities of each):
         text     (B,)  string
@@ -67,18 +68,24 @@ def find_entities(text, words, label_names):
     """
     kinds = sorted({name[2:] for name in label_names if name != OUTSIDE})
     kind_of = np.array([kinds.index(name[2:]) if name != OUTSIDE else -1 for name in label_names])
-    begins = np.array([name.startswith("B-") for name in label_names])
+    is_begin = np.array([begins(name) for name in label_names])
+    is_close = np.array([closes(name) for name in label_names])
     labels = words["labels"]
+    rows = tf.cast(row_ids(labels), tf.int64)  # the text of each word
     kind = tf.gather(tf.constant(kind_of, tf.int32), labels.values)
-    before = labels.with_values(tf.concat([[-1], kind[:-1]], axis=0)[: tf.size(kind)])
-    # no word stands before the first of a text
-    position = labels.with_values(
-        tf.range(tf.size(kind))
-        - tf.cast(tf.gather(labels.row_starts(), labels.value_rowids()), tf.int32)
+
+    def behind(values, first):
+        """For each word the value of the one before."""
+        return tf.concat([[first], values[:-1]], axis=0)[: tf.size(kind)]
+
+    is_first = (
+        tf.gather(tf.constant(is_begin), labels.values)
+        | behind(tf.gather(tf.constant(is_close), labels.values), False)
+        | (kind != behind(kind, -1))
+        | (rows != behind(rows, -1))
     )
-    before = tf.where(position.values == 0, -1, before.values)
     is_inside = kind >= 0
-    is_first = is_inside & (tf.gather(tf.constant(begins), labels.values) | (kind != before))
+    is_first &= is_inside
     number = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
     number = tf.boolean_mask(number, is_inside)
     count = tf.reduce_sum(tf.cast(is_first, tf.int32))
@@ -89,7 +96,7 @@ def find_entities(text, words, label_names):
     starts = tf.math.unsorted_segment_min(inside(words["starts"].values), number, count)
     ends = tf.math.unsorted_segment_max(inside(words["ends"].values), number, count)
     scores = tf.math.unsorted_segment_min(inside(words["probabilities"].values), number, count)
-    owner = tf.boolean_mask(labels.value_rowids(), is_first)
+    owner = tf.boolean_mask(rows, is_first)
     text = tf.gather(drop_invalid_bytes(text), owner)
     flat = {
         "texts": tf.strings.substr(text, starts, ends - starts, unit="UTF8_CHAR"),
@@ -98,5 +105,5 @@ def find_entities(text, words, label_names):
         "ends": ends,
         "scores": scores,
     }
-    rows = labels.nrows()
-    return {name: tf.RaggedTensor.from_value_rowids(each, owner, rows) for name, each in flat.items()}
+    texts = labels.nrows()
+    return {name: tf.RaggedTensor.from_value_rowids(each, owner, texts) for name, each in flat.items()}

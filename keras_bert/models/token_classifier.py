@@ -5,6 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bert.models.columns import read_labels, refuse
+from keras_bert.models.signatures import tagger_signatures
 from keras_bert.models.tagging import find_entities, tag_words
 from keras_bert.models.task_models import ROW_FIELDS, LabelModel
 from keras_bert.text.entities import are_entity_tags
@@ -39,6 +40,7 @@ class BertTokenClassifier(LabelModel):
     row_columns = {"words": 2}  # noqa: RUF012
     label_columns = ("tags",)
     predicts_rows = False
+    text_signatures = tagger_signatures
 
     def __init__(self, config, num_labels=None, label_names=None, **kwargs):
         super().__init__(config, num_labels, label_names, **kwargs)

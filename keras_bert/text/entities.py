@@ -13,6 +13,16 @@ def are_entity_tags(tags):
     return bool(tags) and all(_PREFIXED.match(tag) for tag in tags)
 
 
+def begins(tag):
+    """Whether a tag begins an entity whatever stands before it: B, and the single word of S and U."""
+    return tag[:1] in ("B", *_SINGLES)
+
+
+def closes(tag):
+    """Whether an entity ends with this tag's word whatever follows: the last word, and a single one."""
+    return tag[:1] in (*_LASTS, *_SINGLES)
+
+
 def entities(tags, strict=False):
     """The entities of a sentence's tags, in BIO, IOB1, BIOES or BILOU form.
 
@@ -27,17 +37,13 @@ def entities(tags, strict=False):
         List of (type, first word, word behind the last).
     """
     found = []
-    before, kind_before = OUTSIDE, None
+    before = OUTSIDE
     for index, tag in enumerate([*tags, OUTSIDE]):
-        prefix, _, kind = tag.partition("-")
-        if prefix == OUTSIDE:
-            before, kind_before = OUTSIDE, None
-            continue
-        is_first = prefix in ("B", *_SINGLES) or before in (OUTSIDE, *_LASTS, *_SINGLES)
-        if is_first or kind != kind_before:
-            found.append([kind, index, index])
-        found[-1][2] = index + 1
-        before, kind_before = prefix, kind
+        if tag != OUTSIDE:
+            if begins(tag) or closes(before) or tag[2:] != before[2:]:
+                found.append([tag[2:], index, index])
+            found[-1][2] = index + 1
+        before = tag
     return [tuple(each) for each in found if not strict or tags[each[1]].startswith("B")]
 
 
