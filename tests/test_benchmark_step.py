@@ -1,12 +1,8 @@
-"""tools/benchmark_step.py: a table of a small model's step."""
+"""tools/benchmarks/step_parts.py: a table of a small model's step."""
 
 import argparse
-import sys
 
-from conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "tools"))
-from benchmark_step import benchmark_step
+from benchmarks.step_parts import benchmark_step
 
 
 def test_every_part_has_its_line(capsys):

@@ -5,8 +5,6 @@ import sys
 
 import pytest
 from conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "tools"))
 from processor import choose_onednn, flags, resolve_dtype
 
 SCRIPT = """

@@ -4,6 +4,7 @@ TensorFlow reads its switch for oneDNN when it is imported, and leaves oneDNN of
 AVX-512. So this module imports nothing of it.
 """
 
+import dataclasses
 import os
 import sys
 
@@ -35,6 +36,16 @@ def choose_onednn(features=None, environment=os.environ):
     if "avx2" in features:
         environment[_SWITCH] = "1"
         print(f"oneDNN is on: the processor has AVX2 ({_SWITCH}=0 leaves it off).", file=sys.stderr)
+
+
+def with_dtype(recipe):
+    """A recipe whose dtype is no longer "auto"."""
+    import tensorflow as tf
+
+    kinds = ["TPU"] if recipe.strategy == "tpu" else []
+    for gpu in tf.config.list_physical_devices("GPU"):
+        kinds.append(tf.config.experimental.get_device_details(gpu)["compute_capability"])
+    return dataclasses.replace(recipe, dtype=resolve_dtype(recipe.dtype, accelerators=kinds))
 
 
 def resolve_dtype(dtype, features=None, accelerators=()):
