@@ -28,7 +28,7 @@ class TrainStep:
             weights  (F,)  float32, their weights in it
             tokens   ()    float32, real tokens in it, where `padding_mask` tells; else 0
             stop     ()    float32, how many replicas asked to stop
-            finite   ()    bool, whether the update was made (always, unless `skip_nonfinite`)
+            finite   ()    bool, whether the gradients are; with `skip_nonfinite` no update is made else
 
     Args:
         model: A compiled BertModel.
@@ -142,19 +142,17 @@ class TrainStep:
         means, counts = context.all_reduce(_SUM, [means, counts])
         if not self.keeps_rows:
             gradients = context.all_reduce(_SUM, gradients)
-        finite = tf.constant(True)
         if scale is not None:
             gradients = [gradient / scale for gradient in gradients]
-        if self.skip_nonfinite:
-            parts = [getattr(gradient, "values", gradient) for gradient in gradients]
-            norms = [tf.reduce_sum(tf.square(part)) for part in parts]
-            finite = tf.math.is_finite(tf.add_n(norms))
+        # the sums that clipping takes: TensorFlow computes equal ones once
+        parts = [getattr(gradient, "values", gradient) for gradient in gradients]
+        halves = [tf.cast(tf.nn.l2_loss(part), tf.float32) for part in parts]
         report = {
             "means": means,
             "weights": self._weights(totals),
             "tokens": counts[0],
             "stop": counts[1],
-            "finite": finite,
+            "finite": tf.math.is_finite(tf.add_n(halves)),
         }
         return gradients, report
 
