@@ -58,7 +58,7 @@ class TrainingState:
         return sorted(int(_NAME.match(name)[1]) for name in names if self._is_complete(name))
 
     def save(self, step, notes=None):
-        """Writes the state of `step`, then removes all but it and the newest of those before, `keep` in all.
+        """Writes the state of `step`, then removes all others but the newest before it, `keep` in all.
 
         Args:
             step: Number of optimizer steps made.
