@@ -180,6 +180,44 @@ def test_clipping_counts_repeated_ids(kind, graph):
     np.testing.assert_allclose(momentum[0], 0.1 * 6 / 12, rtol=1e-5)
 
 
+def table_step(apply, variables):
+    def step(ids, values, gradient):
+        apply([tf.IndexedSlices(values, ids, (7, 4)), gradient], variables)
+
+    return step
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("clip", [1.0, None])
+def test_rows_move_as_the_whole_table_does(graph, clip):
+    """Rows with a gradient, some given twice, and those without, which decay and glide on."""
+    rng = np.random.default_rng(0)
+    start = {"table": rng.normal(size=(7, 4)), "kernel": rng.normal(size=(3, 4))}
+    options = {"learning_rate": 0.1, "weight_decay": 0.05, "global_clipnorm": clip, "use_ema": True}
+    ends = []
+    for keeps_rows in (True, False):
+        variables = [keras.Variable(v.astype("float32"), name=name) for name, v in start.items()]
+        optimizer = AdamW(**options)
+        assert optimizer.takes_rows
+        optimizer.build(variables)
+        step = table_step(optimizer.apply_rows if keeps_rows else optimizer.apply, variables)
+        step = tf.function(step, autograph=False) if graph else step
+        draws = np.random.default_rng(1)
+        for size in (0.1, 3.0, 0.5, 0.0):
+            ids = tf.constant(draws.integers(0, 5, 6))
+            rows, gradient = draws.normal(size=(6, 4)), draws.normal(size=(3, 4))
+            step(ids, tf.constant(size * rows, tf.float32), tf.constant(gradient, tf.float32))
+        ends.append([v.numpy() for v in (*variables, *optimizer.variables)])
+    for rows, whole in zip(*ends, strict=True):
+        np.testing.assert_allclose(rows, whole, atol=1e-6)
+
+
+def test_rows_are_for_an_update_of_each_element_alone():
+    assert not LAMB().takes_rows
+    assert not AdamW(global_clipnorm=None, clipvalue=1.0).takes_rows
+    assert not AdamW(gradient_accumulation_steps=2).takes_rows
+
+
 @pytest.mark.parametrize(
     ("limit", "first", "second"),
     [

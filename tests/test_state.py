@@ -102,6 +102,22 @@ def test_bytes_that_changed_are_passed_over(model, tmp_path, capsys):
         state.restore()
 
 
+def test_a_save_clears_what_was_damaged_or_left_half_written(model, tmp_path):
+    """Also where one state is kept, and the damaged one has a higher number."""
+    TrainingState(tmp_path, model, model.optimizer, keep=2).save(5)
+    state = TrainingState(tmp_path, model, model.optimizer, keep=1)
+    (tmp_path / "step_00000007").mkdir()  # of a process killed while it saved
+    data = tmp_path / "step_00000010" / "state.data-00000-of-00001"
+    state.keep = 9
+    state.save(10)
+    data.write_bytes(bytes(data.stat().st_size))
+    assert state.restore() == (5, None)
+    state.keep = 1
+    state.save(6)
+    assert [path.name for path in tmp_path.iterdir()] == ["step_00000006"]
+    assert state.restore() == (6, None)
+
+
 @pytest.mark.parametrize("room", [0, 1000, 20_000])
 def test_a_full_disk_leaves_the_last_state(model, tmp_path, room):
     """No file may grow beyond `room` bytes: the system's own error, before and within the data."""

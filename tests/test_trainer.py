@@ -382,6 +382,24 @@ def test_a_loss_that_is_not_finite_stops_before_it_is_saved(tmp_path):
     assert trainer.state.saved_steps() == [2, 4, 6]
 
 
+@pytest.mark.parametrize("steps_per_call", [1, 2])
+def test_so_does_a_gradient_where_the_loss_is_finite(tmp_path, steps_per_call):
+    """With the step and the examples of its own batch, not of the one that then has a NaN loss."""
+    trainer = toy_trainer(state_dir=str(tmp_path), steps_per_call=steps_per_call)
+    micro_batch = trainer.step._micro_batch
+
+    def spoiled_at_3(*arguments):
+        means, gradients = micro_batch(*arguments)
+        is_third = tf.equal(trainer.model.optimizer.iterations.value, 3)
+        return means, [gradients[0] * tf.where(is_third, np.nan, 1.0), *gradients[1:]]
+
+    trainer.step._micro_batch = spoiled_at_3
+    make = training_run.make_batches([[4, 4]])
+    match = "gradient that is not finite, at step 3, the batch of 3, .*good state is that of step 2"
+    with pytest.raises(NonFiniteLoss, match=match):
+        trainer.fit(make, 20, 2, describe=lambda step: f"the batch of {step}")
+
+
 def test_or_is_skipped(tmp_path):
     trainer = toy_trainer(on_nonfinite="skip")
     history = trainer.fit(spoiled(7, np.nan), 10, 10)

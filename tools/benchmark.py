@@ -4,6 +4,8 @@
     python tools/benchmark.py pretrain --preset bert_base --rows 8 --python garden=PATH
     python tools/benchmark.py text       # strings to ids, offsets and masked batches, against
                                          # Hugging Face, keras-hub and tf-text
+    python tools/benchmark.py step --init DIR
+                                         # a fine-tuning step by part, its time and its memory
     python tools/benchmark.py finetune sst2 --init DIR --data DIR --seeds 3
                                          # whole runs, against transformers' Trainer and keras-hub
     python tools/benchmark.py finetune --cpu avx2 --python torch=PATH sst2 --init DIR --data DIR
@@ -38,6 +40,12 @@ def text(options, header):
     from benchmarks.text_speed import benchmark_text
 
     benchmark_text(options, header)
+
+
+def step(options, header):
+    from benchmarks.step_parts import benchmark_step
+
+    benchmark_step(options, header)
 
 
 def finetune(options, header):
@@ -82,6 +90,19 @@ def main(argv=None):
     command.add_argument("--predictions", type=int, default=20)
     command.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
     command.set_defaults(run=text)
+    command = commands.add_parser(
+        "step", help="a fine-tuning step by part, time and memory", parents=[shared]
+    )
+    command.add_argument("--init", help="pretrained directory; else random weights of --preset")
+    command.add_argument("--preset", default="bert_mini", help="size of the encoder")
+    command.add_argument("--rows", type=int, default=32)
+    command.add_argument("--shortest", type=int, default=6, help="tokens of a row")
+    command.add_argument("--longest", type=int, default=20)
+    command.add_argument("--batches", type=int, default=8)
+    command.add_argument("--rounds", type=int, default=5, help="turns of each part")
+    command.add_argument("--dtype", default="float32")
+    command.add_argument("--layout", default="unpadded", choices=("dense", "unpadded"))
+    command.set_defaults(run=step)
     command = commands.add_parser("finetune", help="whole runs of fine-tuning", parents=[shared])
     command.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     command.add_argument("--only", default="", help="regular expression: the contestants that start")

@@ -12,6 +12,11 @@ goes on.
 
 import sys
 
+from processor import choose_onednn, with_dtype
+
+if __name__ == "__main__":
+    choose_onednn()  # which TensorFlow reads when it is imported
+
 import tensorflow as tf
 
 from keras_bert.runs.finetuning_recipe import FinetuneRecipe
@@ -28,7 +33,8 @@ def main(argv=None):
     if argv and not argv[0].startswith("-"):
         argv = ["--task", *argv]
     try:
-        recipe = parse_flags(FinetuneRecipe, argv, f"{__doc__}\nTasks: {', '.join(TASKS)}.")
+        description = f"{__doc__}\nTasks: {', '.join(TASKS)}."
+        recipe = with_dtype(parse_flags(FinetuneRecipe, argv, description, dtype="auto"))
         metrics = finetune(recipe)
     except Interrupted as stop:
         print(f"finetune.py: {stop} The same command goes on from there.", file=sys.stderr)

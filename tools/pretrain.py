@@ -13,6 +13,11 @@ save first and end with exit code 143, a killed run goes on from its last saved 
 import signal
 import sys
 
+from processor import choose_onednn, with_dtype
+
+if __name__ == "__main__":
+    choose_onednn()  # which TensorFlow reads when it is imported
+
 import tensorflow as tf
 
 from keras_bert.runs.dry_run import dry_run
@@ -26,7 +31,7 @@ STOPPED = 143  # what a process ended by SIGTERM gives: schedulers must not take
 
 def main(argv=None):
     try:
-        recipe = parse_flags(PretrainRecipe, argv, description=__doc__)
+        recipe = with_dtype(parse_flags(PretrainRecipe, argv, __doc__, dtype="auto"))
         if recipe.dry_run:
             show_dry_run(dry_run(recipe))
             return

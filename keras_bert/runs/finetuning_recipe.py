@@ -3,6 +3,8 @@
 import dataclasses
 from typing import ClassVar, Literal
 
+import keras
+
 from keras_bert.data.labelled import TFDS
 from keras_bert.tasks.table import TASKS, of_tfds
 from keras_bert.tasks.task import path_of
@@ -92,7 +94,8 @@ class FinetuneRecipe:
     jit_compile: bool = False
     """Whether XLA compiles the step; with layout dense or packed."""
     dtype: str = "float32"
-    """Keras dtype policy: float32, mixed_bfloat16 or mixed_float16."""
+    """Keras dtype policy: float32, mixed_bfloat16 or mixed_float16; the tools also take auto:
+    mixed_bfloat16 where the processor or accelerator is fast at it, else float32."""
     strategy: Literal["none", "mirrored"] = "none"
     """One device, or all that are here."""
 
@@ -104,6 +107,8 @@ class FinetuneRecipe:
                 raise ValueError(f"`{name}` must be at least 1. Received: {getattr(self, name)}.")
         if not 0 <= self.warmup_rate <= 1:
             raise ValueError(f"`warmup_rate` must lie in [0, 1]. Received: {self.warmup_rate}.")
+        if self.dtype != "auto":
+            keras.dtype_policies.get(self.dtype)
         if self.jit_compile and self.layout == "unpadded":
             raise ValueError(
                 "`layout` must be dense or packed for XLA, which needs static shapes. "

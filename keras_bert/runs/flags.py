@@ -11,14 +11,21 @@ from keras_bert.files import read_text
 _AROUND = re.compile(r"Detected at node|<stack traces|\s+File |\s*\[\[|\d+ root error")
 
 
-def parse_flags(recipe_class, argv=None, description=None):
-    """Builds a recipe from its defaults, then `--recipe FILE.toml`, then flags."""
+def parse_flags(recipe_class, argv=None, description=None, **defaults):
+    """Builds a recipe from its defaults, then `--recipe FILE.toml`, then flags.
+
+    Args:
+        argv: The flags; None for those of the command line.
+        description: What the help says first.
+        **defaults: Those of a tool, where they are not the recipe's.
+    """
     import tyro
 
     files = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     files.add_argument("--recipe")
     known, flags = files.parse_known_args(argv)
-    default = read_recipe(recipe_class, known.recipe) if known.recipe else recipe_class()
+    given = read_fields(recipe_class, known.recipe) if known.recipe else {}
+    default = recipe_class(**{**defaults, **given})
     return tyro.cli(recipe_class, args=flags, default=default, description=description)
 
 
@@ -43,7 +50,12 @@ def in_one_line(error):
 
 
 def read_recipe(recipe_class, path):
-    """Reads a TOML file of fields; unknown ones are an error."""
+    """The recipe that a TOML file of fields tells."""
+    return recipe_class(**read_fields(recipe_class, path))
+
+
+def read_fields(recipe_class, path):
+    """The fields in a TOML file, {name: value}; unknown ones are an error."""
     try:
         values = tomllib.loads(read_text(path, "The recipe"))
     except tomllib.TOMLDecodeError as error:
@@ -54,4 +66,4 @@ def read_recipe(recipe_class, path):
         raise ValueError(
             f"A recipe must only hold fields of {recipe_class.__name__}. Received: {unknown} in {path}."
         )
-    return recipe_class(**values)
+    return values

@@ -112,7 +112,8 @@ class PretrainRecipe:
     """Whether padding is computed: dense has static shapes, for XLA and TPUs; unpadded is faster on
     CPU."""
     dtype: str = "float32"
-    """Keras dtype policy: float32, mixed_bfloat16 or mixed_float16."""
+    """Keras dtype policy: float32, mixed_bfloat16 or mixed_float16; the tools also take auto:
+    mixed_bfloat16 where the processor or accelerator is fast at it, else float32."""
 
     # --- examples
     objective: ObjectiveName = "next_sentence"
@@ -247,7 +248,8 @@ class PretrainRecipe:
             )
         if self.data_service and not self.records:
             raise ValueError("`data_service` must come with `records`. Received: no records.")
-        keras.dtype_policies.get(self.dtype)
+        if self.dtype != "auto":
+            keras.dtype_policies.get(self.dtype)
         self.make_schedule()
 
     def _check_lengths(self):

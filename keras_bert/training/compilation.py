@@ -4,9 +4,12 @@ TensorFlow gives XLA's program (its HLO) of a function without running it, on an
 compiles things that a TPU cannot do, so it is the program that has to be looked at.
 """
 
+import copy
 import re
 
 import tensorflow as tf
+
+from keras_bert.training.distribution import is_alone
 
 # What leaves the program, or comes from outside while it runs.
 _HOST_OPS = ("custom-call", "infeed", "outfeed", "send", "recv", "send-done", "recv-done")
@@ -33,11 +36,14 @@ def compile_step(step, batch_spec):
         tf.errors.OpError, on calling `program`: When XLA has no program for the step, because it works
             with strings or tables, say.
     """
-    if type(step.strategy).__name__ != "_DefaultDistributionStrategy":
+    if not is_alone(step.strategy):
         raise ValueError(
             "`step` must be that of a model made outside of any strategy: one replica is compiled. "
             f"Received: a model of {type(step.strategy).__name__}."
         )
+
+    step = copy.copy(step)
+    step.keeps_rows = False  # how many rows a batch looks up is known at run time only
 
     @tf.function(jit_compile=True, autograph=False)
     def whole(number, stop, *tensors):

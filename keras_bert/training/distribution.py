@@ -46,6 +46,11 @@ def make_strategy(name, tpu=None):
     return tf.distribute.TPUStrategy(resolver)
 
 
+def is_alone(strategy):
+    """Whether it is that of one device, outside of any strategy's scope."""
+    return type(strategy).__name__ == "_DefaultDistributionStrategy"
+
+
 def _cluster_size(text):
     """Hosts in a TF_CONFIG; TensorFlow would take one that is missing for a cluster of one."""
     example = (

@@ -16,7 +16,8 @@ NO_DECAY = (r"bias$", r"norm/(gamma|beta)$")
 class _Adam(WholeUpdateOptimizer):
     """What AdamW and LAMB share: the moments, who is decayed, at which rate, how it is computed.
 
-    A subclass gives `_change`: what is taken off a variable, in units of its rate.
+    A subclass gives `_change`: what is taken off a variable, in units of its rate; and
+    `_is_elementwise`: whether an element's change depends on that element alone.
 
     Moments start at zero, and are corrected for it by 1 - beta**step. Computed as it stands, this loses
     three of float32's seven digits to cancellation at the first steps.
@@ -74,42 +75,82 @@ class _Adam(WholeUpdateOptimizer):
         """What the rate is multiplied with for a variable of this path."""
         return next((factor for pattern, factor in self.rate_factors if re.search(pattern, path)), 1.0)
 
+    @property
+    def takes_rows(self):
+        """Whether `apply_rows` may be called."""
+        return self._is_elementwise and not (
+            self.clipnorm
+            or self.clipvalue
+            or self.gradient_accumulation_steps
+            or self.loss_scale_factor
+        )
+
     def update_all(self, gradients, variables, learning_rate):
+        gradients = [_summed_rows(gradient) for gradient in gradients]
         scale = 1.0
         if self.global_clipnorm:
             # not in the compiled part: on a CPU, XLA sums with one core
-            halves = [tf.cast(tf.nn.l2_loss(gradient), tf.float32) for gradient in gradients]
+            parts = [getattr(gradient, "values", gradient) for gradient in gradients]
+            halves = [tf.cast(tf.nn.l2_loss(part), tf.float32) for part in parts]
             norm = tf.sqrt(2 * tf.add_n(halves))
             scale = self.global_clipnorm / tf.maximum(norm, self.global_clipnorm)
         step = tf.cast(self.iterations + 1, tf.float32)
+        rates = [learning_rate * self.rate_factor(variable.path) for variable in variables]
+        decays = [self.decays(variable.path) for variable in variables]
         places = [self.index_of(variable) for variable in variables]
+        slots = [
+            [self._momentums[place] for place in places],
+            [self._velocities[place] for place in places],
+        ]
+
+        # A table moves as if none of its rows had a gradient; those that have one move anew, from where
+        # they were: the same values, for which nothing as large as the table is filled and read.
+        tables = [place for place, g in enumerate(gradients) if isinstance(g, tf.IndexedSlices)]
+        moved_rows = []
+        for place in tables:
+            states = [part[place].value for part in (variables, *slots)]
+            rows = [tf.gather(state, gradients[place].indices) for state in states]
+            gradient = gradients[place].values * scale
+            moved = self._moved(*rows, gradient, rates[place], step, decays[place])
+            moved_rows += zip(states, moved, [gradients[place].indices] * 3, strict=True)
 
         def update():
             update_on_all_replicas(
-                self._update_one,
+                self._move,
                 variables,
-                [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients],
-                [self._momentums[place] for place in places],
-                [self._velocities[place] for place in places],
-                [learning_rate * self.rate_factor(variable.path) for variable in variables],
+                *slots,
+                [
+                    tf.zeros((), variable.dtype) if place in tables else gradient * scale
+                    for place, (gradient, variable) in enumerate(zip(gradients, variables, strict=True))
+                ],
+                rates,
                 [step] * len(variables),
-                [self.decays(variable.path) for variable in variables],
+                decays,
             )
 
         _in_one_pass(update)
+        for state, values, indices in moved_rows:
+            state.scatter_update(tf.IndexedSlices(values, indices))
 
-    def _update_one(self, variable, gradient, momentum, velocity, rate, step, decays):
-        momentum.assign_add((gradient - momentum) * (1 - self.beta_1))
-        velocity.assign_add((tf.square(gradient) - velocity) * (1 - self.beta_2))
+    def _move(self, variable, momentum, velocity, *arguments):
+        states = variable, momentum, velocity
+        moved = self._moved(*map(tf.convert_to_tensor, states), *arguments)
+        for state, value in zip(states, moved, strict=True):
+            state.assign(value)
+
+    def _moved(self, variable, momentum, velocity, gradient, rate, step, decays):
+        """New values of a variable and of its moments, or of some rows of them."""
+        momentum += (gradient - momentum) * (1 - self.beta_1)
+        velocity += (tf.square(gradient) - velocity) * (1 - self.beta_2)
         step = tf.cast(step, variable.dtype)
         change = self._change(
-            tf.convert_to_tensor(momentum),
-            tf.convert_to_tensor(velocity),
+            momentum,
+            velocity,
             -tf.math.expm1(step * math.log(self.beta_1)),
             -tf.math.expm1(step * math.log(self.beta_2)),
-            tf.convert_to_tensor(variable) if decays else None,
+            variable if decays else None,
         )
-        variable.assign_sub(tf.cast(rate, variable.dtype) * change)
+        return variable - tf.cast(rate, variable.dtype) * change, momentum, velocity
 
     def update_averages(self, update):
         _in_one_pass(update)
@@ -133,6 +174,15 @@ class _Adam(WholeUpdateOptimizer):
             "no_decay": list(self.no_decay),
             "rate_factors": [[pattern, factor] for pattern, factor in self.rate_factors],
         }
+
+
+def _summed_rows(gradient):
+    """Of IndexedSlices each row once, the sum of all that it was given."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    indices, places = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(indices))
+    return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 
 def _in_one_pass(update):
@@ -167,6 +217,8 @@ class AdamW(_Adam):
         **kwargs: Of `keras.optimizers.Optimizer`, such as `use_ema`.
     """
 
+    _is_elementwise = True
+
     def _change(self, momentum, velocity, momentum_share, velocity_share, decayed):
         scale = ops.sqrt(velocity_share) / momentum_share
         change = momentum * scale / (ops.sqrt(velocity) + self.epsilon)
@@ -197,6 +249,8 @@ class LAMB(_Adam):
         rate_factors: As in `AdamW`.
         **kwargs: Of `keras.optimizers.Optimizer`, such as `use_ema`.
     """
+
+    _is_elementwise = False
 
     def _change(self, momentum, velocity, momentum_share, velocity_share, decayed):
         change = momentum / momentum_share / (ops.sqrt(velocity / velocity_share) + self.epsilon)

@@ -52,11 +52,25 @@ class WholeUpdateOptimizer(keras.optimizers.Optimizer):
     its own business. (`clipnorm` and `clipvalue` bound gradients of each replica, as Keras does.)
     """
 
+    _keeps_rows = False
+
+    def apply_rows(self, gradients, variables):
+        """`apply`, with IndexedSlices left as they are; not for what XLA compiles as a whole.
+
+        Nothing of Keras's may come between: no `clipnorm`, no sum over replicas, no accumulation.
+        """
+        self._keeps_rows = True
+        try:
+            self.apply(gradients, variables)
+        finally:
+            self._keeps_rows = False
+
     def update_all(self, gradients, variables, learning_rate):
         """Moves the variables; in replica context.
 
         Args:
-            gradients: Tensors, one for each of `variables`.
+            gradients: One for each of `variables`: a tensor, or the IndexedSlices of a table of which
+                some rows were looked up, ids repeated or not, of `apply_rows`.
             variables: Keras variables, of those that the optimizer was built with.
             learning_rate: () float.
         """
@@ -71,8 +85,9 @@ class WholeUpdateOptimizer(keras.optimizers.Optimizer):
         return self._get_variable_index(variable)
 
     def _backend_apply_gradients(self, grads, trainable_variables):
-        # the norm of IndexedSlices ignores repeated ids
-        grads = [tf.convert_to_tensor(grad) for grad in grads]
+        if not self._keeps_rows:
+            # the norm of IndexedSlices ignores repeated ids
+            grads = [tf.convert_to_tensor(grad) for grad in grads]
         super()._backend_apply_gradients(grads, trainable_variables)
 
     def _clip_gradients(self, grads):

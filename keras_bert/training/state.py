@@ -58,7 +58,7 @@ class TrainingState:
         return sorted(int(_NAME.match(name)[1]) for name in names if self._is_complete(name))
 
     def save(self, step, notes=None):
-        """Writes the state of `step`, then removes all but the newest `keep`.
+        """Writes the state of `step`, then removes all others but the newest before it, `keep` in all.
 
         Args:
             step: Number of optimizer steps made.
@@ -84,8 +84,12 @@ class TrainingState:
                     else "There is no other."
                 )
             ) from error
-        for old in self.saved_steps()[: -self.keep]:
-            self._remove(self._path(old))
+        saved = [number for number in self.saved_steps() if number <= step]
+        kept = {posixpath.basename(self._path(number)) for number in saved[-self.keep :]}
+        # and what a killed run left half written, or damaged behind the state that was restored
+        for name in tf.io.gfile.listdir(self.directory):
+            if _NAME.match(name.rstrip("/")) and name.rstrip("/") not in kept:
+                self._remove(posixpath.join(self.directory, name))
 
     def _write(self, path, step, notes):
         self._checkpoint.write(posixpath.join(path, "state"))

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from keras_bert.hashing import fold
+from keras_bert.training.distribution import is_alone
 from keras_bert.training.private_keras import expect_summed_gradients
 
 _SUM = tf.distribute.ReduceOp.SUM
@@ -27,7 +28,7 @@ class TrainStep:
             weights  (F,)  float32, their weights in it
             tokens   ()    float32, real tokens in it, where `padding_mask` tells; else 0
             stop     ()    float32, how many replicas asked to stop
-            finite   ()    bool, whether the update was made (always, unless `skip_nonfinite`)
+            finite   ()    bool, whether the gradients are; with `skip_nonfinite` no update is made else
 
     Args:
         model: A compiled BertModel.
@@ -54,6 +55,15 @@ class TrainStep:
                 f"Received: gradient_accumulation_steps={self.optimizer.gradient_accumulation_steps}."
             )
         self.skip_nonfinite = skip_nonfinite or self.scaling is not None
+        # Of a table of which a batch looks up some rows, the gradient is those rows. That is kept where
+        # nothing has to add to it: all-reducing IndexedSlices gathers them.
+        self.keeps_rows = (
+            getattr(self.optimizer, "takes_rows", False)
+            and self.scaling is None
+            and not jit_compile
+            and accumulate == 1
+            and is_alone(self.strategy)
+        )
         # Keras would sum the gradients once more, and after clipping them.
         expect_summed_gradients(self.optimizer)
 
@@ -129,25 +139,27 @@ class TrainStep:
         means, gradients = forward_backward(x, y, shares, seed, scale)
         tokens = tf.reduce_sum(tf.cast(x["padding_mask"], tf.float32)) if "padding_mask" in x else 0.0
         counts = tf.stack([tokens, stop])
-        means, counts, *gradients = context.all_reduce(_SUM, [means, counts, *gradients])
-        finite = tf.constant(True)
+        means, counts = context.all_reduce(_SUM, [means, counts])
+        if not self.keeps_rows:
+            gradients = context.all_reduce(_SUM, gradients)
         if scale is not None:
             gradients = [gradient / scale for gradient in gradients]
-        if self.skip_nonfinite:
-            norms = [tf.reduce_sum(tf.square(gradient)) for gradient in gradients]
-            finite = tf.math.is_finite(tf.add_n(norms))
+        # the sums that clipping takes: TensorFlow computes equal ones once
+        parts = [getattr(gradient, "values", gradient) for gradient in gradients]
+        halves = [tf.cast(tf.nn.l2_loss(part), tf.float32) for part in parts]
         report = {
             "means": means,
             "weights": self._weights(totals),
             "tokens": counts[0],
             "stop": counts[1],
-            "finite": finite,
+            "finite": tf.math.is_finite(tf.add_n(halves)),
         }
         return gradients, report
 
     def apply(self, gradients):
         """Updates the variables; runs in replica context, after the all-reduce."""
-        self.optimizer.apply(gradients, self.connected)
+        apply = self.optimizer.apply_rows if self.keeps_rows else self.optimizer.apply
+        apply(gradients, self.connected)
 
     def _forward_backward(self, x, y, shares, seed, scale):
         """Figures and gradients of a replica's batch: sums over its micro-batches."""
@@ -188,8 +200,9 @@ class TrainStep:
         gradients = tape.gradient(loss, variables)
         means = self._stack(figures)
         self._is_connected = [gradient is not None for gradient in gradients]
-        # The norm of IndexedSlices ignores repeated ids, and all-reducing them gathers them.
-        return means, [None if grad is None else tf.convert_to_tensor(grad) for grad in gradients]
+        if not self.keeps_rows:
+            gradients = [None if grad is None else tf.convert_to_tensor(grad) for grad in gradients]
+        return means, gradients
 
     def _of_connected(self, gradients):
         """Leaves out what the loss does not depend on: it is not trained, and not decayed either."""

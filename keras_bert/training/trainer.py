@@ -357,12 +357,15 @@ class Trainer:
                 yield report["means"][index], report["weights"][index]
                 continue
             self._skipped += 1
-            if (not is_finite and self.stops) or self._skipped > MOST_SKIPPED_IN_A_ROW:
+            # a loss that is scaled is meant to overflow now and then
+            is_wrong = not is_finite or self.step.scaling is None
+            if (is_wrong and self.stops) or self._skipped > MOST_SKIPPED_IN_A_ROW:
+                gradient = "" if is_updated else ", with a gradient that is not finite,"
                 examples = f", {describe(step)}" if describe else ""
                 raise NonFiniteLoss(
                     "Loss and gradients must be finite. Received: a loss of "
-                    f"{self.step_losses[index]} at step {step:,}{examples}, after {self._skipped - 1} "
-                    f"skipped steps. {self._last_good()}"
+                    f"{self.step_losses[index]}{gradient} at step {step:,}{examples}, after "
+                    f"{self._skipped - 1} skipped steps. {self._last_good()}"
                 )
 
     def _interrupted(self):

@@ -2,6 +2,8 @@
 
 from importlib import metadata
 
+from processor import flags
+
 FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
 
 # What libraries may use of the processor, read by each when it is loaded. TensorFlow leaves oneDNN's
@@ -67,8 +69,8 @@ def machine():
 
 def features():
     """Those of `FEATURES` that the processor has."""
-    flags = next((line for line in _cpuinfo() if line.startswith("flags")), "").split()
-    return [name for name in FEATURES if name in flags]
+    found = flags()
+    return [name for name in FEATURES if name in found]
 
 
 def _cpuinfo():

@@ -6,7 +6,8 @@ from unittest import mock
 
 from keras_parts import Clock, product  # noqa: F401  the contestant runs the product
 
-from keras_bert import finetuning
+from keras_bert.runs import finetuning_run
+from keras_bert.runs.finetuning_recipe import FinetuneRecipe
 
 PACKAGES = ("tensorflow", "keras")
 
@@ -17,17 +18,17 @@ def train(job, meter):
     fields = {**job["recipe"], "dtype": dtype, "seed": job["seed"]}
     if fields["columns"] is not None:
         fields["columns"] = tuple(fields["columns"])
-    run = finetuning.FinetuneRun(finetuning.FinetuneRecipe(**fields))
+    run = finetuning_run.FinetuneRun(FinetuneRecipe(**fields))
     run.rows = job["rows"]
     bare = functools.partial(BareTrainer, meter)
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(finetuning, "Trainer", bare):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(finetuning_run, "Trainer", bare):
         trainer, _ = run.train(job["seed"], folder)
     reading = run._reading(trainer.model, job["seed"])
     rows, batch_size = run.rows["dev"], run.recipe.batch_size
     return list(enumerate(run.kind.predict(trainer.model, rows, reading, batch_size)))
 
 
-class BareTrainer(finetuning.Trainer):
+class BareTrainer(finetuning_run.Trainer):
     """The Trainer without what the tool lets stand between epochs: evaluation, saved states, logs."""
 
     def __init__(self, meter, *arguments, state_dir, keep, **options):
