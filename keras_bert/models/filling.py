@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bert.models.grouping import in_groups
 from keras_bert.text.pairing import combine
 
 
@@ -30,10 +31,16 @@ def fill_masks(model, tokenizer, text, top_k):
     shown = places < room
     # behind [CLS]
     inputs["mask_positions"] = tf.cast(tf.where(shown, places + 1, 0), tf.int32)
-    logits = model(inputs, training=False)["masked_lm"]
-    # rows of the word table behind the last entry of the vocabulary are words that cannot be
-    probabilities = tf.nn.softmax(logits[..., : tokenizer.vocabulary_size])
-    scores, best = tf.math.top_k(probabilities, k=top_k)  # (B, M, K)
-    words = tf.gather(tf.constant(tokenizer.vocabulary), best)
+
+    def best_words(inputs):
+        logits = model(inputs, training=False)["masked_lm"]
+        # rows of the word table behind the last entry of the vocabulary are words that cannot be
+        probabilities = tf.nn.softmax(logits[..., : tokenizer.vocabulary_size])
+        scores, ids = tf.math.top_k(probabilities, k=top_k)  # (B, M, K)
+        return {"ids": ids, "scores": scores}
+
+    nothing = tf.zeros([0, tf.shape(places)[1], top_k])
+    best = in_groups(best_words, inputs, {"ids": tf.cast(nothing, tf.int32), "scores": nothing})
+    words = tf.gather(tf.constant(tokenizer.vocabulary), best["ids"])
     shown = shown[:, :, None]
-    return {"words": tf.where(shown, words, ""), "scores": tf.where(shown, scores, 0.0)}
+    return {"words": tf.where(shown, words, ""), "scores": tf.where(shown, best["scores"], 0.0)}

@@ -49,11 +49,8 @@ class BertMultipleChoice(TaskModel):
         pairs = tf.repeat(context, count), tf.reshape(choices, [-1])
         flat = self.text_inputs(tokenizer, *pairs, max_length)
         length = tf.shape(flat["token_ids"])[1]
-        logits = self(
-            {name: tf.reshape(value, [-1, count, length]) for name, value in flat.items()},
-            training=False,
-        )
-        return self.named_results(logits)
+        inputs = {name: tf.reshape(value, [-1, count, length]) for name, value in flat.items()}
+        return self.named_results(self.logits_of_rows(inputs, [count]))
 
     def named_results(self, logits):
         """What `text_outputs` returns, of logits (B, C)."""

@@ -1,6 +1,7 @@
 """What models with one light head share: encoder, dropout, dense layer, labels to ignore."""
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from keras_bert.hashing import fold
@@ -10,6 +11,7 @@ from keras_bert.losses import sparse_cross_entropy
 from keras_bert.metrics import sparse_accuracy
 from keras_bert.models.base import BertModel
 from keras_bert.models.encoder import BertEncoder
+from keras_bert.models.grouping import in_groups
 from keras_bert.models.texts import TextModel
 from keras_bert.text.pairing import combine
 
@@ -70,6 +72,14 @@ class TaskModel(TextModel, BertModel):
             padding="longest",
             type_vocab_size=self.config.type_vocab_size,
         )
+
+    def logits_of_rows(self, inputs, shape):
+        """The model's logits (B, *shape), in groups of rows of like length."""
+
+        def function(x):
+            return {"logits": self(x, training=False)}
+
+        return in_groups(function, inputs, {"logits": tf.zeros([0, *shape])})["logits"]
 
     def longest(self, max_length):
         """`max_length`, or what the model can read; refused where that is less."""
