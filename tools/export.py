@@ -58,8 +58,8 @@ class Export:
     compare: str | None = None
     serialized_examples: bool = False
     check: bool = True
-    pairs: bool | None = None
-    words: bool | None = None
+    pairs: bool = False
+    words: bool = False
     max_length: int | None = None
     stride: int | None = None
     n_best: int | None = None
@@ -84,7 +84,9 @@ def export(settings):
     """Exports, checks and compares; prints what came of it."""
     model = load_pretrained(settings.model, settings.head)
     options = {name: getattr(settings, name) for name in OPTIONS}
-    options = {name: value for name, value in options.items() if value is not None}
+    options = {
+        name: value for name, value in options.items() if value is not None and value is not False
+    }
     options["serialized_examples"] = settings.serialized_examples
     path = export_saved_model(model, None, settings.base_dir, weights=settings.weights, **options)
     print(

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bert.models.grouping import in_groups
 from keras_bert.text.normalization import drop_invalid_bytes
 from keras_bert.text.windows import window_rows
 
@@ -45,7 +46,12 @@ def find_answers(
         type_vocab_size=model.config.type_vocab_size,
     )
     names = ("token_ids", "padding_mask", "segment_ids")
-    logits = model({name: rows[name] for name in names}, training=False)
+    nothing = tf.zeros([0, tf.shape(rows["token_ids"])[1]])
+    logits = in_groups(
+        lambda x: model(x, training=False),
+        {name: rows[name] for name in names},
+        {"start_positions": nothing, "end_positions": nothing},
+    )
     starts, ends = logits["start_positions"], logits["end_positions"]  # (W, T)
     no_answer = tf.math.unsorted_segment_min(starts[:, 0] + ends[:, 0], rows["texts"], tf.size(context))
 

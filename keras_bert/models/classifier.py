@@ -72,9 +72,8 @@ class BertClassifier(LabelModel):
                      for "multi_label"   probabilities (B, C)
                      for "regression"    score (B,), or (B, C) with several numbers
         """
-        return self.named_results(
-            self(self.text_inputs(tokenizer, text, text_pair, max_length), training=False)
-        )
+        inputs = self.text_inputs(tokenizer, text, text_pair, max_length)
+        return self.named_results(self.logits_of_rows(inputs, [self.num_labels]))
 
     def named_results(self, logits):
         """What `text_outputs` returns, of logits (B, C)."""

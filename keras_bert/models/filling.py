@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bert.models.grouping import in_groups
 from keras_bert.text.windows import best_slots, window_rows
 
 
@@ -34,13 +35,22 @@ def fill_masks(model, tokenizer, text, top_k):
     )
     inputs = {name: rows[name] for name in ("token_ids", "padding_mask", "segment_ids")}
     inputs["mask_positions"] = places.to_tensor()  # (W, P)
+
+    def best_words(inputs):
+        logits = model(inputs, training=False)["masked_lm"]  # (W, P, V)
+        # rows of the word table behind the last entry of the vocabulary are words that cannot be
+        probabilities = tf.nn.softmax(logits[..., : tokenizer.vocabulary_size])
+        scores, best = tf.math.top_k(probabilities, k=top_k)
+        return {"ids": best, "scores": scores}
+
+    nothing = tf.zeros([0, tf.shape(inputs["mask_positions"])[1], top_k])
+    best = in_groups(best_words, inputs, {"ids": tf.cast(nothing, tf.int32), "scores": nothing})
     number = tf.range(tf.size(window)) - tf.gather(tf.cast(places.row_starts(), tf.int32), window)
-    logits = model(inputs, training=False)["masked_lm"]  # (W, P, V)
-    logits = tf.gather_nd(logits, tf.stack([window, number], axis=1))  # (masks of all texts, V)
-    # rows of the word table behind the last entry of the vocabulary are words that cannot be
-    probabilities = tf.nn.softmax(logits[:, : tokenizer.vocabulary_size])
-    scores, best = tf.math.top_k(probabilities, k=top_k)
-    words = tf.gather(tf.constant(tokenizer.vocabulary), best)
+    slots = tf.stack([window, number], axis=1)  # of the masks of all texts
+    words = tf.gather(tf.constant(tokenizer.vocabulary), tf.gather_nd(best["ids"], slots))
     counts = tf.reduce_sum(tf.cast(is_mask, tf.int64), axis=1)
-    words, scores = (tf.RaggedTensor.from_row_lengths(each, counts) for each in (words, scores))
+    words, scores = (
+        tf.RaggedTensor.from_row_lengths(each, counts)
+        for each in (words, tf.gather_nd(best["scores"], slots))
+    )
     return {"words": words.to_tensor(""), "scores": scores.to_tensor(0.0)}

@@ -52,8 +52,8 @@ class BertMultipleChoice(TaskModel):
         ragged = choices
         if not isinstance(choices, tf.RaggedTensor):
             ragged = tf.RaggedTensor.from_tensor(choices)
-        logits = self(self.choice_inputs(tokenizer, context, ragged, max_length), training=False)
-        results = self.named_results(logits)
+        inputs = self.choice_inputs(tokenizer, context, ragged, max_length)
+        results = self.named_results(self.logits_of_rows(inputs, [tf.shape(inputs["token_ids"])[1]]))
         if ragged is choices:
             lengths = choices.row_lengths()
             results["probabilities"] = tf.RaggedTensor.from_tensor(results["probabilities"], lengths)

@@ -31,7 +31,9 @@ def tag_words(model, tokenizer, text, max_length, stride):
         type_vocab_size=model.config.type_vocab_size,
     )
     names = ("token_ids", "padding_mask", "segment_ids")
-    logits = model({name: rows[name] for name in names}, training=False)  # (R, T, C)
+    inputs = {name: rows[name] for name in names}
+    tokens = tf.shape(inputs["token_ids"])[1]
+    logits = model.logits_of_rows(inputs, [tokens, model.num_labels])  # (R, T, C)
     row, place = best_slots(rows["texts"], rows["starts"], rows["sizes"], lengths)
     probabilities = tf.nn.softmax(tf.gather_nd(logits, tf.stack([row, place + 1], axis=1)))  # (N, C)
 

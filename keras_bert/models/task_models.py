@@ -12,6 +12,7 @@ from keras_bert.metrics import sparse_accuracy
 from keras_bert.models.base import BertModel
 from keras_bert.models.columns import label_numbers
 from keras_bert.models.encoder import BertEncoder
+from keras_bert.models.grouping import in_groups
 from keras_bert.models.inputs import StringInputs
 from keras_bert.models.texts import TextModel
 from keras_bert.text.pairing import combine
@@ -100,6 +101,14 @@ class TaskModel(StringInputs, TextModel, BertModel):
             padding="longest",
             type_vocab_size=self.config.type_vocab_size,
         )
+
+    def logits_of_rows(self, inputs, shape):
+        """The model's logits (B, *shape), in groups of rows of like length."""
+
+        def function(x):
+            return {"logits": self(x, training=False)}
+
+        return in_groups(function, inputs, {"logits": tf.zeros([0, *shape])})["logits"]
 
     def longest(self, max_length):
         """`max_length`, or that of the model, or what it can read; refused where that is less."""

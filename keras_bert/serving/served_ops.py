@@ -1,7 +1,7 @@
 """The ops that exports may have: those they need, all of which TF Serving has since 2.12."""
 
 _NAMES = """
-Const Identity IdentityN NoOp Placeholder StopGradient Assert If StatelessIf
+Const Identity IdentityN NoOp Placeholder StopGradient Assert If StatelessIf While StatelessWhile
 PartitionedCall StatefulPartitionedCall
 
 VarHandleOp VarIsInitializedOp ReadVariableOp AssignVariableOp DisableCopyOnRead
@@ -15,7 +15,7 @@ Equal NotEqual Greater GreaterEqual Less LessEqual LogicalAnd LogicalNot Logical
 
 Cast Shape Size Reshape ExpandDims Squeeze Transpose Pack Unpack ConcatV2 Split SplitV StridedSlice
 Slice Tile BroadcastTo BroadcastArgs Fill ZerosLike OnesLike Range OneHot Pad PadV2 Where
-GatherV2 GatherNd ScatterNd TensorScatterUpdate ResourceGather
+GatherV2 GatherNd InvertPermutation EnsureShape ScatterNd TensorScatterUpdate ResourceGather
 BitwiseAnd RightShift
 UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentSum DenseBincount Unique
 RaggedRange RaggedGather RaggedTensorToTensor ParseExampleV2

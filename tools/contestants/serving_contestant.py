@@ -2,7 +2,7 @@
 
     python serving_contestant.py '{"library": "onnxruntime", "dtype": "float32", "model": DIR, ...}'
 
-`benchmark_serving.py` starts it, with the interpreter of an environment in which the library is
+`benchmarks/serving_speed.py` starts it, with the interpreter of an environment in which the library is
 installed. The first line that it writes holds the probabilities of the first texts. Then each line that
 it reads, a batch size and a number of requests, is answered by a line of JSON: seconds of each request,
 CPU seconds (all threads), and the most memory so far. Text goes in and probabilities come out; nothing

@@ -18,7 +18,7 @@ import numpy as np
 from keras_bert import BertClassifier
 from keras_bert.data.builtin import builtin_documents
 
-WORKER = Path(__file__).with_name("serving_contestant.py")
+WORKER = Path(__file__).parents[1] / "contestants" / "serving_contestant.py"
 ENTRANTS = [
     ("keras_bert", "float32"),
     ("keras_bert", "bfloat16"),
