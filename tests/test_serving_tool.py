@@ -48,7 +48,7 @@ def test_refusals(tool, checkpoint, tmp_path):
         (["--top-k", "3"], r"among n_best, .*\. Received: top_k"),
         (
             ["--compare", str(bad), "--no-check"],
-            "columns question, context. Received: .*bad.tsv with text",
+            "columns context, question. Received: .*bad.tsv with text",
         ),
     ):
         with pytest.raises(SystemExit, match=message):

@@ -8,6 +8,8 @@
                                          # a fine-tuning step by part, its time and its memory
     python tools/benchmark.py finetune sst2 --init DIR --data DIR --seeds 3
                                          # whole runs, against transformers' Trainer and keras-hub
+    python tools/benchmark.py serving DIR --python onnxruntime=PATH --python transformers=PATH
+                                         # an exported classifier, against what others serve with
     python tools/benchmark.py finetune --cpu avx2 --python torch=PATH sst2 --init DIR --data DIR
 
 `text` needs `pip install -e '.[benchmark]'`. Of the others, what is not installed is left out.
@@ -52,6 +54,12 @@ def finetune(options, header):
     from benchmarks.finetune_runs import benchmark_finetune
 
     benchmark_finetune(options, header)
+
+
+def serving(options, header):
+    from benchmarks.serving_speed import benchmark_serving
+
+    benchmark_serving(options, header)
 
 
 def main(argv=None):
@@ -110,6 +118,15 @@ def main(argv=None):
     command.add_argument("--rows", type=int, help="most rows of training, and of dev, for a try")
     command.add_argument("flags", nargs=argparse.REMAINDER, help="as of tools/finetune.py")
     command.set_defaults(run=finetune)
+    command = commands.add_parser("serving", help="text in, answer out", parents=[shared])
+    command.add_argument("model", help="directory of an encoder: BERT, with its tokenizer")
+    command.add_argument("--texts", type=int, default=1024)
+    command.add_argument("--length", type=int, default=256, help="most tokens of a text")
+    command.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32, 256])
+    command.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
+    command.add_argument("--only", default="", help="regular expression: the contestants that start")
+    command.add_argument("--python", action="append", default=[], metavar="LIBRARY=PATH")
+    command.set_defaults(run=serving)
     options = parser.parse_args(argv)
     header = machine()
     try:

@@ -109,7 +109,7 @@ def export(settings):
 
 def read_columns(path, directory):
     """The columns of texts that an export's default signature takes, of a file."""
-    names = list(
+    names = sorted(
         tf.saved_model.load(directory).signatures["serving_default"].structured_input_signature[1]
     )
     if path.endswith((".txt", ".txt.gz")) and len(names) == 1:

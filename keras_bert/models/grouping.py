@@ -35,7 +35,7 @@ def in_groups(function, inputs, empty, most_tokens=None):
 
     def step(begin, results):
         longest = tf.maximum(lengths[tf.minimum(begin, rows)], 1)
-        end = begin + tf.maximum(most_tokens // (longest * texts), 1)
+        end = begin + tf.maximum(most_tokens // tf.maximum(longest * texts, 1), 1)
         group = {name: tf.gather(value, order[begin:end]) for name, value in inputs.items()}
         group |= {name: group[name][..., :longest] for name in _OF_TOKENS if name in group}
         found = function(group)

@@ -53,7 +53,10 @@ class BertMultipleChoice(TaskModel):
         if not isinstance(choices, tf.RaggedTensor):
             ragged = tf.RaggedTensor.from_tensor(choices)
         inputs = self.choice_inputs(tokenizer, context, ragged, max_length)
-        results = self.named_results(self.logits_of_rows(inputs, [tf.shape(inputs["token_ids"])[1]]))
+        logits = self.logits_of_rows(inputs, [tf.shape(inputs["token_ids"])[1]])
+        if ragged is not choices:  # a batch of no rows has as many choices as it says
+            logits = tf.reshape(logits, tf.shape(choices))
+        results = self.named_results(logits)
         if ragged is choices:
             lengths = choices.row_lengths()
             results["probabilities"] = tf.RaggedTensor.from_tensor(results["probabilities"], lengths)

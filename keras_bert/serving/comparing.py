@@ -41,7 +41,7 @@ def _without_padding(row):
     row = np.asarray(row)
     if not row.ndim:
         return row
-    used = row.reshape(len(row), -1).astype(bool).any(axis=1)
+    used = row.astype(bool).any(axis=tuple(range(1, row.ndim)))
     return row[: len(row) - np.argmax(used[::-1])] if used.any() else row[:0]
 
 
