@@ -331,10 +331,13 @@ def test_blocks_by_hand():
         ({"max_length": 3}, "`max_length` must leave room .*Received: 3"),
         ({"block_megabytes": 0.0}, "must be positive"),
         ({"corpus": "none/*.txt"}, "Received: none/.*txt, which matches none"),
-        ({"held_out_every": 100}, "held_out split of .* must have text .*no documents.*Every 100th"),
+        (
+            {"held_out_every": 100},
+            "held_out split .* must have text .*no documents.*document in 100",
+        ),
         (
             {"held_out_every": 60, "objective": "next_sentence"},
-            "held_out split .*at least two documents.*Every 60th",
+            "held_out split .*at least two documents.*One document in 60",
         ),
     ],
 )

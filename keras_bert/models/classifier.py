@@ -175,7 +175,7 @@ class BertClassifier(LabelModel):
         return super().class_factors(class_weight)
 
     def weigh(self, labels, factors):
-        if labels.shape.rank == 2:
+        if _are_shares(labels):
             return tf.linalg.matvec(labels, factors)
         return super().weigh(labels, factors)
 
@@ -184,14 +184,14 @@ class BertClassifier(LabelModel):
         y = self.named(y)
         if self.problem_type == "single_label":
             y = {
-                name: ops.argmax(labels, axis=-1) if len(labels.shape) == 2 else labels
+                name: ops.argmax(labels, axis=-1) if _are_shares(labels) else labels
                 for name, labels in y.items()
             }
         return super().label_weights(y, sample_weight)
 
     def element_figures(self, name, labels, outputs):
         if self.problem_type == "single_label":
-            if len(labels.shape) == 2:
+            if _are_shares(labels):
                 options = {name: getattr(self, name) for name in self.loss_options}
                 options["smoothing"] = options.pop("label_smoothing")
                 return {
@@ -205,6 +205,11 @@ class BertClassifier(LabelModel):
             "loss": binary_cross_entropy(labels, outputs),
             "accuracy": binary_accuracy(labels, outputs),
         }
+
+
+def _are_shares(labels):
+    """Whether labels are rows of shares, one-hot ones among them; whole numbers are of packed rows."""
+    return len(labels.shape) == 2 and "float" in keras.backend.standardize_dtype(labels.dtype)
 
 
 def _wrong_form(form, labels):
