@@ -14,6 +14,7 @@ from keras_bert.training.private_keras import (
     WholeUpdateOptimizer,
     averages_of,
     expect_summed_gradients,
+    rate_of,
     strategy_of,
     update_on_all_replicas,
 )
@@ -109,8 +110,13 @@ def test_updates_reach_variables_with_their_own_arguments():
     assert [v.numpy().tolist() for v in variables] == [[10, 10], [21, 21]]
 
 
+def test_a_schedule_is_given_back_as_it_is():
+    schedule = keras.optimizers.schedules.CosineDecay(1.0, 10)
+    assert rate_of(keras.optimizers.SGD(schedule)) is schedule
+
+
 def test_no_other_module_reaches_into_the_optimizer():
-    private = re.compile(rf"optimizer\._\w+|tf\.__internal__|\b({'|'.join(HOOKS)})\b")
+    private = re.compile(rf"optimizer\._\w+|optimizer, \"_|tf\.__internal__|\b({'|'.join(HOOKS)})\b")
     for path in sorted(PACKAGE.rglob("*.py")):
         if path != Path(private_keras.__file__):
             found = {match[0] for match in private.finditer(path.read_text(encoding="utf-8"))}

@@ -5,6 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bert.training.optimizers import AdamW
+from keras_bert.training.private_keras import rate_of
 from keras_bert.training.schedules import WarmupDecay
 
 _WARMUP_SHARE = 0.1  # of the steps
@@ -53,7 +54,7 @@ def set_default_rate(model, steps_per_epoch, epochs, initial_epoch):
         epochs, initial_epoch: As in `fit`.
     """
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # under loss scaling
-    rate = getattr(optimizer, "_learning_rate", None)
+    rate = rate_of(optimizer)
     if not isinstance(rate, DefaultRate):
         return
     new = DefaultRate(rate.peak)

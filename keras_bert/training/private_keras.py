@@ -14,6 +14,11 @@ def strategy_of(optimizer):
     return optimizer._distribution_strategy
 
 
+def rate_of(optimizer):
+    """The learning rate as it was given: a schedule, where `learning_rate` is what it says now."""
+    return optimizer._learning_rate
+
+
 def averages_of(optimizer):
     """Running means of the trainable variables, in their order, of an optimizer with `use_ema`."""
     return optimizer._model_variables_moving_average
